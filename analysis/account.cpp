@@ -572,12 +572,7 @@ std::string recipe_text(const std::vector<RecipeRow>& rows) {
   std::map<std::pair<std::string, std::string>, RecipeRow> operands;
   RecipeRow all;
   for (const RecipeRow& row : rows)
-    for (RecipeRow* const sum : {&operands[{row.tensor, row.product}], &all}) {
-      sum->values += row.values;
-      sum->made_zero += row.made_zero;
-      sum->blocks += row.blocks;
-      sum->saturated_blocks += row.saturated_blocks;
-    }
+    for (RecipeRow* const sum : {&operands[{row.tensor, row.product}], &all}) *sum += row;
   if (operands.empty()) return "";
   const auto share = [](std::uint64_t part, std::uint64_t whole) {
     return whole == 0 ? 0.0 : static_cast<double>(part) / static_cast<double>(whole);
@@ -591,7 +586,7 @@ std::string recipe_text(const std::vector<RecipeRow>& rows) {
                        percent(rate(all)));
   };
   return sentence([&](const RecipeRow& row) { return share(row.made_zero, row.values); },
-                  "amp.recipe made no value zero.", std::pair("amp.recipe zeroed", "")) +
+                  "The recipe made no value zero.", std::pair("The recipe zeroed", "")) +
          " " +
          sentence([&](const RecipeRow& row) { return share(row.saturated_blocks, row.blocks); },
                   "No block saturated.", std::pair("It saturated", "the blocks of ")) +

@@ -1,8 +1,10 @@
 #include "analysis/run_comparison.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <type_traits>
 #include <utility>
 
@@ -259,6 +261,25 @@ EventsComparison compare_overflows(std::span<const OverflowRow> a, std::span<con
 
 EventsComparison compare_culprits(std::span<const CulpritRow> a, std::span<const CulpritRow> b) {
   return compare_events(a, b);
+}
+
+OperandsComparison compare_operands(std::span<const RecipeRow> a, std::span<const RecipeRow> b) {
+  std::map<std::pair<std::string, std::string>, std::array<RecipeRow, 2>> sums;
+  for (const RecipeRow& row : a) sums[{row.tensor, row.product}][0] += row;
+  for (const RecipeRow& row : b) sums[{row.tensor, row.product}][1] += row;
+  OperandsComparison result{compare_events(a, b)};
+  const auto share = [](const RecipeRow& sum) {
+    return static_cast<double>(sum.made_zero) / static_cast<double>(sum.values);
+  };
+  double largest = 0;
+  for (const auto& [name, of] : sums) {
+    if (of[0].values == 0 || of[1].values == 0) continue;  // only one of the runs has it
+    const double own = share(of[0]), other = share(of[1]);
+    if (std::abs(own - other) <= largest) continue;
+    largest = std::abs(own - other);
+    result.most = {name.first, name.second, own, other};
+  }
+  return result;
 }
 
 std::optional<double> earth_movers_distance(const ExponentHistogram& a, double scale_a,

@@ -104,6 +104,16 @@ struct EventsComparison {
 EventsComparison compare_overflows(std::span<const OverflowRow> a, std::span<const OverflowRow> b);
 EventsComparison compare_culprits(std::span<const CulpritRow> a, std::span<const CulpritRow> b);
 
+struct OperandsComparison : EventsComparison {
+  /// The operand whose shares of values that a recipe made zero differ most, over all steps: "fc1.input", "dw".
+  struct Apart {
+    std::string tensor, product;
+    double a = 0, b = 0;
+  };
+  std::optional<Apart> most{};  ///< nothing where no share differs
+};
+OperandsComparison compare_operands(std::span<const RecipeRow> a, std::span<const RecipeRow> b);
+
 /// The earth mover's distance between the exponents of finite non-zero values, in binades: how far, on
 /// average, values must move along the axis of log2 magnitude to turn one distribution into the other. Both
 /// are normalised to one; values carry a loss scale (finite, > 0), which is taken out. 0 for equal ones, 1 if
@@ -182,6 +192,7 @@ struct RunComparison {
   EvaluationsComparison evaluations{};
   HistogramsComparison histograms{};
   EventsComparison overflows{}, culprits{};
+  OperandsComparison operands{};
   std::vector<std::string> notes{};    ///< what limits the comparison, in plain words
   std::vector<std::string> missing{};  ///< records that a folder has lost, with its letter
 
@@ -189,7 +200,7 @@ struct RunComparison {
   /// rows that one run recorded because of them and the other did not are one.
   bool equal() const {
     return steps.equal && evaluations.equal && histograms.equal() && overflows.equal() && culprits.equal() &&
-           missing.empty();
+           operands.equal() && missing.empty();
   }
 };
 

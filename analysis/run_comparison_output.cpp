@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <ostream>
 
+#include "analysis/percent_text.hpp"
 #include "numerics/files/run/row_numbers.hpp"
 #include "numerics/text/nesting.hpp"
 #include "numerics/text/text.hpp"
@@ -70,6 +71,7 @@ std::string differences(const RunComparison& comparison) {
   differ(comparison.histograms.equal(), "histograms");
   differ(comparison.overflows.equal(), "overflows");
   differ(comparison.culprits.equal(), "culprits");
+  differ(comparison.operands.equal(), "operands of the recipe");
   if (!records.empty()) text += fmt::format(" Differing records: {}.", records);
   if (!comparison.missing.empty()) text += " Records are damaged.";
   return text;
@@ -245,6 +247,17 @@ Json events_json(const EventsComparison& events) {
           {"first_difference", optional(events.first_difference)}};
 }
 
+Json operands_json(const OperandsComparison& operands) {
+  Json json = events_json(operands), most;
+  if (const auto& apart = operands.most)
+    most = {{"tensor", apart->tensor},
+            {"product", apart->product},
+            {"zeroed_a", apart->a},
+            {"zeroed_b", apart->b}};
+  json["zeroed_differ_most"] = std::move(most);
+  return json;
+}
+
 }  // namespace
 
 Claim claim_of(const RunComparison& comparison) {
@@ -267,6 +280,11 @@ void print_comparison(std::ostream& out, const RunComparison& comparison, std::s
   if (!comparison.steps.common.empty()) print_columns(out, comparison);
   print_evaluations(out, comparison.evaluations);
   print_tensors(out, comparison.histograms, most_tensors);
+  if (const auto& most = comparison.operands.most)
+    out << fmt::format(
+        "\nOperands of the recipe: the shares of values made zero differ most for {} in the product {}: A {} "
+        "%, B {} %\n",
+        most->tensor, most->product, percent(most->a), percent(most->b));
   if (comparison.notes.size() + comparison.missing.size() > 0) out << '\n';
   for (const std::string& missing : comparison.missing) out << "Damaged: " << missing << '\n';
   for (const std::string& note : comparison.notes) out << "Note: " << note << '\n';
@@ -301,6 +319,7 @@ void write_comparison_json(std::ostream& out, const RunComparison& comparison) {
                      {"histograms", histograms_json(comparison.histograms)},
                      {"overflows", events_json(comparison.overflows)},
                      {"culprits", events_json(comparison.culprits)},
+                     {"operands", operands_json(comparison.operands)},
                      {"missing", comparison.missing},
                      {"notes", comparison.notes}};
   out << json.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';

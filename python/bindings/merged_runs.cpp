@@ -100,6 +100,25 @@ std::vector<EvaluationRow> merged_evaluations(const std::vector<RunFolder>& runs
   return merged;
 }
 
+bool is_weight(const RecipeRow& row) { return row.tensor == "weight" || row.tensor.ends_with(".weight"); }
+
+/// By step: what operands lost on all ranks together. Weights are the same on each, and counted once.
+std::map<std::uint64_t, std::vector<RecipeRow>> merged_operands(const std::vector<RunFolder>& runs) {
+  std::map<std::uint64_t, std::vector<RecipeRow>> steps;
+  for (const RunFolder& run : runs)
+    for (const RecipeRow& row : read_recipe(run.path)) {
+      std::vector<RecipeRow>& rows = steps[row.step];
+      const auto same = std::ranges::find_if(rows, [&](const RecipeRow& other) {
+        return other.tensor == row.tensor && other.product == row.product;
+      });
+      if (same == rows.end())
+        rows.push_back(row);
+      else if (!is_weight(row))
+        *same += row;
+    }
+  return steps;
+}
+
 void merge_runs(const std::vector<std::string>& folders, const std::string& folder) {
   std::vector<RunFolder> runs;
   MergedHistograms histograms;
@@ -120,11 +139,13 @@ void merge_runs(const std::vector<std::string>& folders, const std::string& fold
   manifest.end.reset();
   manifest.rows.reset();
   RunWriter writer(folder, manifest);
+  std::map<std::uint64_t, std::vector<RecipeRow>> operands = merged_operands(runs);
   for (std::size_t i = 0; i < runs.front().steps.size(); ++i) {
     const StepRow row = merged(runs, i);
     for (const HistogramRow& counted : histograms.of(row.step)) writer.append(counted);
     for (const OverflowRow& overflow : overflows)
       if (overflow.step == row.step) writer.append(overflow);
+    for (const RecipeRow& operand : operands[row.step]) writer.append(operand);
     writer.append(row);
   }
   for (const EvaluationRow& row : merged_evaluations(runs)) writer.append(row);

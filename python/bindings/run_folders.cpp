@@ -45,6 +45,9 @@ void bind_run_folders(nb::module_& module) {
           nb::sig("def evaluation(self, **row: typing.Any) -> None"))
       .def("culprit",
            [](RunWriter& writer, const nb::dict& facts) { writer.append(row_of<CulpritRow>(facts)); })
+      .def(
+          "operand", [](RunWriter& writer, const nb::kwargs& row) { writer.append(row_of<RecipeRow>(row)); },
+          nb::sig("def operand(self, **row: typing.Any) -> None"))
       .def("sync", &RunWriter::sync)
       .def(
           "finish",

@@ -55,13 +55,14 @@ nb::object rows_of(const std::string& folder, const std::string& table) {
   if (table == "evaluations") return to_python(read_run_folder(folder).evaluations);
   if (table == "overflows") return to_python(read_overflows(folder));
   if (table == "culprits") return to_python(read_culprits(folder));
+  if (table == "recipe") return to_python(read_recipe(folder));
   if (table == "histograms") {
     ObservedSet all;
     for (const Observed each : every<Observed>) all.insert(each);
     return to_python(read_histograms(folder, all));
   }
   throw std::invalid_argument("there is no table '" + table +
-                              "'; known are steps, evaluations, histograms, overflows, culprits");
+                              "'; known are steps, evaluations, histograms, overflows, culprits, recipe");
 }
 
 /// The text of the module fp16lab.rows.
@@ -70,7 +71,7 @@ std::string row_types() {
          "from typing import Literal, TypedDict\n\nfrom ._core import Histogram\n\n" +
          typed_dict<StepRow>() + typed_dict<EvaluationRow>() + typed_dict<HistogramRow>() +
          typed_dict<RescueRow>() + typed_dict<OverflowRow>() + typed_dict<CulpritOperandRow>() +
-         typed_dict<CulpritRow>();
+         typed_dict<CulpritRow>() + typed_dict<RecipeRow>();
 }
 
 /// (name, type, unit, meaning) of each column or key of a file of a run folder.

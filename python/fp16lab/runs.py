@@ -12,7 +12,7 @@ from typing import Any, Literal, Mapping, Sequence, overload
 import numpy as np
 
 from . import _core
-from .rows import CulpritRow, EvaluationRow, HistogramRow, OverflowRow, StepRow
+from .rows import CulpritRow, EvaluationRow, HistogramRow, OverflowRow, RecipeRow, StepRow
 
 #: By table: (name, type, unit, meaning) of each column, as the C++ library describes it.
 _FIELDS = {
@@ -112,9 +112,12 @@ class Run:
     def rows(self, table: Literal["overflows"]) -> list[OverflowRow]: ...
     @overload
     def rows(self, table: Literal["culprits"]) -> list[CulpritRow]: ...
+    @overload
+    def rows(self, table: Literal["recipe"]) -> list[RecipeRow]: ...
     def rows(self, table: str) -> Any:
-        """A dictionary a row, whose keys and types fp16lab.rows has; what a row lacks is None. ValueError for
-        another table."""
+        """A dictionary a row, whose keys and types fp16lab.rows has; what a row lacks is None. "culprits" and
+        "recipe" (what operands lost to amp.recipe or lab.recipe) are empty where the run has none. ValueError
+        for another table."""
         return _core.read_rows(os.fspath(self.folder), table)
 
     def _table(self, columns: Mapping[str, Any]) -> Any:

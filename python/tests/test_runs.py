@@ -108,6 +108,17 @@ def test_rows_have_their_types(trained):
         run.rows("moments")
 
 
+def test_rows_of_a_recipe(trained, tmp_path):
+    assert fp16lab.load_run(trained).rows("recipe") == []
+    tiny, folder = Path(trained).parent / "tiny.toml", tmp_path / "run"
+    sets = ("--set", "amp.recipe=mxfp4", "--set", "observe.explain_overflow=false")
+    fp16lab.program.run("train", "-c", tiny, "--out", folder, "--quiet", "--threads", "1", *sets)
+    found = fp16lab.load_run(folder).rows("recipe")
+    assert found and all(is_of(row, rows.RecipeRow) for row in found)
+    for row, line in zip(found, lines_of(folder / "recipe.jsonl"), strict=True):
+        assert row == dict.fromkeys(row) | line
+
+
 def test_manifest_and_config(trained):
     run = fp16lab.load_run(trained)
     assert run.manifest["state"] == "finished" and run.manifest["rows"]["steps.csv"] == 12

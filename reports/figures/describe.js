@@ -98,6 +98,18 @@ function costPanels(workload) {
   return costs;
 }
 
+// What operands lost to a recipe: [name, panel, caption] of each.
+function blockPanels({blocks: {step, operands}}) {
+  const of = (key, name, title, said, low) => {
+    const series = operands.map((operand, i) => ({label: operand.label, color: palette[i % palette.length], mark: step.length > 1 ? undefined : 'dot', points: step.map((x, j) => [x, operand[key][j]]).filter(([, y]) => y !== null)})).filter(s => s.points.length > 0);
+    const all = series.flatMap(s => s.points.map(([, y]) => y)), high = low === 0 && all.every(y => y === 0) ? 1 : undefined, span = (high ?? Math.max(...all)) - (low ?? Math.min(...all));
+    return [name, {kind: 'plot', label: `${name} over steps`, series, x: {title: 'step', form: 'count'}, y: {title, low, high}}, said + coincidence(coinciding(series, drawnAsOne(span)))];
+  };
+  return [of('zeroed', 'made zero', 'values made zero (%)', 'Made zero: values that are not zero and whose codes are, of all values of an operand in all layers together.', 0),
+          of('saturated', 'saturated', 'values saturated (%)', 'Saturated: values beyond the largest code, which became it.', 0),
+          of('headroom', 'headroom', 'headroom (binades)', 'Headroom: by how much the greatest magnitude of a block is below the largest code times its scale, as the mean over blocks.')];
+}
+
 // ---- gradients -------------------------------------------------------------------------------
 
 // What every loss scale would lose, one line a tensor.
@@ -179,6 +191,10 @@ function figuresOf({workloads, runs, replays, scales}) {
     if (quality.panel.y.names.length > 0) add(`quality-${slug}`, `${configurations.some(c => c.outcome?.against) ? 'Against FP32 at the end of training' : 'At the end of training'}: ${workload.metric}, ${name}`, quality.caption, [quality.panel]);
     const costs = costPanels(workload);
     if (costs.length > 0) add(`costs-${slug}`, `Memory and time of a step, ${name}`, costs.map(c => c[2]).join(' '), costs.map(c => ({...c[1], title: c[0]})), {columns: 2});
+    for (const c of configurations.filter(c => c.blocks)) {
+      const panels = blockPanels(c);
+      add(`blocks-${slug}-${c.slug}`, `What the blocks of operands lost, ${name}, ${c.label}`, panels.map(p => p[2]).join(' '), panels.map(([, panel], i) => ({...panel, labels: i < 2 ? 'none' : undefined})), {columns: 3});
+    }
     if (hasScales(workload)) {
       const {panel, caption} = scalePlot(workload);
       add(`loss-scale-${slug}`, `Loss scale, ${name}`, caption + kept, [panel]);

@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include <array>
+#include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -101,6 +102,46 @@ OrderedJson table_of(Observed observed, const std::vector<HistogramRow>& rows, b
 }
 
 }  // namespace
+
+OrderedJson blocks_json(const Run& run, std::size_t points) {
+  struct Operand {
+    std::string_view product, part, label;
+  };
+  static constexpr std::array<Operand, 6> operands{{{"forward", "input", "x, forward"},
+                                                    {"forward", "weight", "weight, forward"},
+                                                    {"dx", "output", "gradient, dx"},
+                                                    {"dx", "weight", "weight, dx"},
+                                                    {"dw", "output", "gradient, dw"},
+                                                    {"dw", "input", "x, dw"}}};
+  std::map<std::uint64_t, std::array<RecipeRow, operands.size()>> steps;
+  for (const RecipeRow& row : read_recipe(run.folder.path)) {
+    const std::string_view part = std::string_view(row.tensor).substr(row.tensor.rfind('.') + 1);
+    for (std::size_t i = 0; i < operands.size(); ++i)
+      if (operands[i].product == row.product && operands[i].part == part) steps[row.step][i] += row;
+  }
+  if (steps.empty()) return nullptr;
+  std::vector<double> numbers;
+  std::map<std::string_view, std::array<std::vector<double>, operands.size()>> drawn;
+  const std::size_t stride = (steps.size() + points - 1) / points;
+  for (std::size_t index = 0; const auto& [step, sums] : steps) {
+    if (index++ % stride != 0) continue;
+    numbers.push_back(static_cast<double>(step));
+    for (std::size_t i = 0; i < operands.size(); ++i) {
+      const auto percent = [values = static_cast<double>(sums[i].values)](std::uint64_t part) {
+        return 100 * static_cast<double>(part) / values;
+      };
+      drawn["zeroed"][i].push_back(percent(sums[i].made_zero));
+      drawn["saturated"][i].push_back(percent(sums[i].saturated));
+      drawn["headroom"][i].push_back(sums[i].mean_headroom.value_or(NAN));
+    }
+  }
+  OrderedJson json = OrderedJson::array();
+  for (std::size_t i = 0; i < operands.size(); ++i) {
+    json.push_back({{"label", operands[i].label}});
+    for (const auto& [name, lines] : drawn) json.back()[std::string(name)] = drawn_numbers(lines[i]);
+  }
+  return {{"step", drawn_numbers(numbers)}, {"operands", std::move(json)}};
+}
 
 OrderedJson observed_json(const RunSet& set, const std::vector<WorkloadMaterial>& material) {
   OrderedJson tables = OrderedJson::array();

@@ -39,6 +39,10 @@ OrderedJson network_json(const RunSet& set, const WorkloadMaterial& material, bo
 /// (observed_section.cpp)
 OrderedJson observed_json(const RunSet& set, const std::vector<WorkloadMaterial>& material);
 
+/// {"step", "operands": [{"label": "x, forward", "zeroed", "saturated" (percent of values), "headroom"}]} of at most `points`
+/// steps: what the operands of all layers together lost to a recipe. Null for a run without one. (observed_section.cpp)
+OrderedJson blocks_json(const Run& run, std::size_t points);
+
 /// {"computed_by": a table, "groups": [{"facts", "commands", "count", "runs", "configuration"}]}: what computed the runs, and
 /// command, sources, machine and data of every one. (provenance_section.cpp)
 OrderedJson provenance_json(const RunSet& set);

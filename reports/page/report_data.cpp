@@ -115,6 +115,9 @@ OrderedJson configuration_json(const RunSet& set, const Configuration& configura
     if (quantity != Quantity::loss)
       json["quality"] = band_json(evaluation_curve(set, configuration, split, quantity));
   }
+  if (OrderedJson blocks = blocks_json(set.runs[configuration.runs.front()], detail.curve_points);
+      !blocks.is_null())
+    json["blocks"] = std::move(blocks);
   const ScaleTrace trace =
       thinned(scale_trace(set.runs[configuration.runs.front()].folder.steps), detail.trace_points);
   json["trace"] = {{"changes", changes_json(trace.changes)}, {"skipped", changes_json(trace.skipped)}};

@@ -119,12 +119,12 @@ TEST_F(AccountOfRuns, NamesTheOperandThatLostMostToARecipe) {
       text({operand("fc1.input", "forward", 10, 5), operand("fc1.output", "dw", 200, 5),
             operand("fc1.output", "dx", 150, 0), operand("fc1.output", "dw", 220, 35)}),
       HasSubstr(
-          "amp.recipe zeroed 21.0 % of fc1.output in the product dw, more than of any "
+          "The recipe zeroed 21.0 % of fc1.output in the product dw, more than of any "
           "other operand (14.5 % of all). It saturated 40.0 % of the blocks of fc1.output in the product "
           "dw, more than of any other operand (22.5 % of all).\n"));
   EXPECT_THAT(text({operand("fc1.input", "forward", 0, 0)}),
-              HasSubstr("amp.recipe made no value zero. No block saturated.\n"));
-  EXPECT_THAT(text({}), Not(HasSubstr("amp.recipe")));
+              HasSubstr("The recipe made no value zero. No block saturated.\n"));
+  EXPECT_THAT(text({}), Not(HasSubstr("The recipe")));
 }
 
 TEST_F(AccountOfRuns, WithoutHistogramsNobodyKnowsWhatUnderflows) {

@@ -176,6 +176,37 @@ TEST(CompareEvents, RowsOfAnyNumberAStep) {
   EXPECT_EQ(compare_culprits(Culprits{nan, nan}, Culprits{nan}).first_difference, 3u);
 }
 
+TEST(CompareOperands, NamesTheOneWhoseZerosDifferMost) {
+  const auto row = [](std::uint64_t step, std::string product, std::uint64_t zeros) {
+    return RecipeRow{.step = step,
+                     .tensor = "fc1.input",
+                     .product = std::move(product),
+                     .values = 100,
+                     .made_zero = zeros};
+  };
+  using Rows = std::vector<RecipeRow>;
+  const Rows a{row(1, "forward", 10), row(1, "dw", 1), row(2, "forward", 12), row(2, "dw", 3)};
+  const Rows b{row(1, "forward", 10), row(1, "dw", 1), row(2, "forward", 20), row(2, "dw", 0),
+               row(2, "dx", 9)};
+  EXPECT_TRUE(compare_operands(a, a).equal());
+  EXPECT_FALSE(compare_operands(a, a).most);
+  EXPECT_FALSE(compare_operands(a, {}).most) << "one run has no recipe";
+  RunComparison comparison{.name_a = "x", .name_b = "y"};
+  comparison.operands = compare_operands(a, b);
+  EXPECT_EQ(comparison.operands.first_difference, 2u);
+  EXPECT_FALSE(comparison.equal());
+  std::ostringstream text, json;
+  print_comparison(text, comparison);
+  EXPECT_THAT(text.str(),
+              HasSubstr("\nOperands of the recipe: the shares of values made zero differ most for "
+                        "fc1.input in the product forward: A 11.0 %, B 15.0 %\n"));
+  write_comparison_json(json, comparison);
+  const nlohmann::json most = nlohmann::json::parse(json.str())["operands"]["zeroed_differ_most"];
+  EXPECT_EQ(most,
+            (nlohmann::json{
+                {"tensor", "fc1.input"}, {"product", "forward"}, {"zeroed_a", 0.11}, {"zeroed_b", 0.15}}));
+}
+
 // ---- steps ------------------------------------------------------------------------------------------------
 
 std::vector<StepRow> run_of(std::size_t steps) {

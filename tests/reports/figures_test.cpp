@@ -40,12 +40,13 @@ TEST_F(Reports, LabelsBeginWithTheUsersNameAndSayTheDialect) {
   add("as written", "level = \"O2\"\ndialect = \"paddle\"", "paddle");
   add("", "level = \"O1\"\ndialect = \"mindspore\"", "none");
   add("torch's", "level = \"O1\"\ndialect = \"torch\"", "torch");
+  add("", "level = \"O1\"\ndtype = \"f32\"\nrecipe = \"nvfp4\"", "none");
   std::vector<std::string> labels;
   const RunSet set = load_runs(folders);
   for (const Configuration& configuration : set.workloads.at(0).configurations)
     labels.push_back(configuration.label);
-  EXPECT_THAT(labels, ElementsAre("FP32", "FP16 mindspore O1 no scaling", "as written: FP16 paddle O2 paddle",
-                                  "torch's: FP16 torch"));
+  EXPECT_THAT(labels, ElementsAre("FP32", "FP16 mindspore O1 no scaling", "FP32 no scaling, nvfp4",
+                                  "as written: FP16 paddle O2 paddle", "torch's: FP16 torch"));
 }
 
 TEST_F(Reports, ADrawingRemovesWhatKilledOnesLeft) {

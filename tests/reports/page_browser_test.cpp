@@ -212,6 +212,17 @@ TEST_F(PageInBrowser, DrawsWhatItSays) {
       for (int i = 0; i < 8; ++i) row.before.count(bits_of(i == 0 ? 0x1p-14f : 0x1.8p-15f));
       row.after = row.before;
       writer.append(row);
+      if (name == "mine")
+        for (const std::string layer : {"fc1", "fc2"})
+          writer.append(RecipeRow{.step = step,
+                                  .tensor = layer + ".output",
+                                  .product = "dw",
+                                  .values = 100,
+                                  .made_zero = layer == "fc1" ? 10u * step : 0u,
+                                  .saturated = 1,
+                                  .blocks = 4,
+                                  .least_headroom = 0,
+                                  .mean_headroom = layer == "fc1" ? 1 : 2});
     }
     writer.finish(ExitState::finished);
     folders.push_back(writer.folder());
@@ -225,7 +236,7 @@ return {problems, bars, zones: document.querySelector('#histogram title').textCo
   names: [...document.querySelectorAll('#run option')].map(option => option.textContent), called: document.querySelector('.answers em').dataset.tip, chip: document.querySelector('.answers em').textContent,
   table: [...document.querySelectorAll('table.sortable')].map(table => table.textContent).join(' '), words: document.getElementById('words').textContent,
   heat: texts('#heat'), whatIf: texts('#what-if-place'), frames: document.querySelectorAll('#heat rect[fill=none][pointer-events]').length,
-  bars2: texts('[data-costs]'), step: document.querySelector('#step-figure svg').getAttribute('aria-label'), titles: [...document.querySelectorAll('#beside h4')].map(title => title.textContent),
+  bars2: texts('[data-costs]'), blocks: texts('[data-blocks]'), recipes: JSON.parse(document.getElementById('data').textContent).workloads[0].configurations.map(c => c.blocks ?? null), step: document.querySelector('#step-figure svg').getAttribute('aria-label'), titles: [...document.querySelectorAll('#beside h4')].map(title => title.textContent),
   overflow: document.querySelector('#beside > :last-child figcaption').textContent, heads: [...document.querySelectorAll('h2')].map(head => head.textContent)};
 )");
   ASSERT_FALSE(seen.is_null());
@@ -249,6 +260,15 @@ return {problems, bars, zones: document.querySelector('#histogram title').textCo
   EXPECT_THAT(seen.at("bars2"),
               AllOf(::testing::Contains("FP32 (O0)"), ::testing::Contains("FP16 mixed (O1)"),
                     ::testing::Contains("ms a step (emulated: not a GPU’s speed)")));
+  EXPECT_THAT(seen.at("blocks"),
+              AllOf(::testing::Contains("values made zero (%)"), ::testing::Contains("headroom (binades)"),
+                    ::testing::Contains("gradient, dw")));
+  const Json& lost = seen.at("recipes").at(2);
+  EXPECT_EQ(seen.at("recipes").at(1), nullptr);
+  EXPECT_EQ(lost.at("step"), Json({1, 2}));
+  EXPECT_EQ(lost.at("operands").at(4).dump(),
+            R"({"headroom":[1.5,1.5],"label":"gradient, dw","saturated":[1,1],"zeroed":[5,10]})");
+  EXPECT_EQ(lost.at("operands").at(0).at("zeroed"), Json({nullptr, nullptr})) << "nothing recorded";
   EXPECT_THAT(seen.at("step").get<std::string>(), HasSubstr("emulated hopper tensor core"));
   EXPECT_EQ(seen.at("titles"), Json({"FP16", "BF16", "E5M2", "E4M3"}));
   EXPECT_THAT(seen.at("overflow").get<std::string>(), HasSubstr("would overflow."));

@@ -127,6 +127,15 @@ const tests = {
     assert.deepStrictEqual(Object.keys(loss.styles), ['FP32', 'FP16']);
     assert.ok(texts(drawFigure(quality)).includes('margin ±1 %') && texts(drawFigure(quality)).includes('FP16: 1 of 3 diverged'), texts(drawFigure(quality)));
   },
+  'what operands lost to a recipe is three panels'() {
+    const curve = {step: [], mean: [], low: [], high: []}, of = (label, zeroed, headroom) => ({label, zeroed, saturated: zeroed.map(() => zeroed[0] && 0), headroom}), style = {color: '#0072B2'};
+    const blocks = {step: [1, 10, 20], operands: [of('x, forward', [1, 2, 3], [.5, .6, .7]), of('weight, forward', [5, 5, 5], [0, 0, null]), of('gradient, dx', [null, null, null], [null, null, null])]};
+    const figures = figuresOf({replays: [], scales: [0, 1], runs: [], workloads: [{name: 'net', slug: 'net', configurations: [{label: 'BF16', slug: 'bf16', style, curve}, {label: 'BF16 nvfp4', slug: 'bf16-nvfp4', style, curve, blocks}]}]}).filter(f => f.stem.startsWith('blocks-'));
+    assert.deepStrictEqual(figures.map(f => f.stem), ['blocks-net-bf16-nvfp4']);
+    assert.deepStrictEqual(figures[0].panels.map(p => [p.y.title, p.series.map(s => s.label)]), ['values made zero (%)', 'values saturated (%)', 'headroom (binades)'].map(title => [title, ['x, forward', 'weight, forward']]));
+    assert.deepStrictEqual(figures[0].panels[2].series[1].points, [[1, 0], [10, 0]]);
+    assert.ok(figures[0].caption.includes('These coincide: x, forward = weight, forward.') && texts(drawFigure(figures[0])).includes('headroom (binades)'), figures[0].caption);
+  },
   'histograms of one figure share their ends'() {
     const format = {name: 'FP16', tie: -25, normal: -14, overflow: 65520, reached: true}, panel = first => ({kind: 'histogram', title: 't', histogram: [1, 0, 2, first, [3], 0, 0], ratio: 1, formats: [format], what: 'magnitude'});
     const [a, b] = fitted([panel(-45), panel(10)]);

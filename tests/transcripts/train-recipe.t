@@ -17,7 +17,7 @@ each operand lost, and the account which lost most.
   ls: cannot access 'plain/recipe.jsonl': No such file or directory
   [2]
   $ fp16lab hist run 2>&1 | grep recipe
-  amp.recipe zeroed 9.9 % of fc1.output in the product dw, more than of any other operand (6.8 % of all). No block saturated.
+  The recipe zeroed 9.9 % of fc1.output in the product dw, more than of any other operand (6.8 % of all). No block saturated.
 
 Threads change no bit, and neither does a kill: a continued run has the rows of the whole one.
 

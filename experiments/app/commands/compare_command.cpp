@@ -124,6 +124,7 @@ analysis::RunComparison compare(const CompareCommand& command) {
   result.histograms = comparer.result();
   result.overflows = analysis::compare_overflows(read_overflows(a.path), read_overflows(b.path));
   result.culprits = analysis::compare_culprits(read_culprits(a.path), read_culprits(b.path));
+  result.operands = analysis::compare_operands(read_recipe(a.path), read_recipe(b.path));
   for (const std::string& damage : a.damage) result.missing.push_back("A: " + damage);
   for (const std::string& damage : b.damage) result.missing.push_back("B: " + damage);
   add_notes('A', a, result.notes);

@@ -38,6 +38,8 @@ std::string label_of(const RunIdentity& run, const RunIdentity::Keys& all) {
       !run.fp32 && plan != "instruction")
     label += ", " + plan;
   if (!run.fp32 && value_or(all, "backend.overflow", "") == "saturate") label += ", saturating";
+  if (const std::string recipe = value_or(all, "amp.recipe", "none"); !run.fp32 && recipe != "none")
+    label += ", " + recipe;
   if (value_or(all, "scaler.on_overflow", "") == "zero") label += ", zeros at overflow";
   if (value_or(all, "optimizer.kahan", "") == "true") label += ", Kahan";
   if (std::string rounding = value_or(all, "amp.rounding", "nearest"); rounding != "nearest") {

@@ -2,6 +2,7 @@
 // it is declared (record.hpp); `fp16lab list records '*'` and the manual show the descriptions.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -130,10 +131,11 @@ struct HistogramRow {
 };
 
 struct RecipeRow {
-  FP16LAB_RECORD(RecipeRow, "recipe.jsonl", 3,
-                 "What one operand of one product of a layer lost as codes with scales for blocks "
-                 "(amp.recipe), in one step whose tensors are counted (observe.histograms_every), summed "
-                 "over its uses in it.");
+  FP16LAB_RECORD(
+      RecipeRow, "recipe.jsonl", 3,
+      "What one operand of one product of a layer lost as codes with scales for blocks "
+      "(amp.recipe, lab.recipe), in one step whose tensors are counted (observe.histograms_every), summed "
+      "over its uses in it.");
   FP16LAB_FIELD(std::uint64_t, step, 0, "the iteration");
   FP16LAB_FIELD(std::string, tensor, {},
                 "\"fc1.input\", \"fc1.weight\"; \"fc1.output\": the gradient of what the layer gives");
@@ -151,6 +153,21 @@ struct RecipeRow {
   FP16LAB_FIELD(std::optional<double>, mean_headroom, {}, "the same, mean over the blocks",
                 .unit = "binades");
   FP16LAB_RECORD_END(RecipeRow);
+
+  /// What both lost together, under the names of this one.
+  RecipeRow& operator+=(const RecipeRow& other) {
+    if (other.mean_headroom && other.least_headroom) {
+      const auto own = static_cast<double>(blocks), added = static_cast<double>(other.blocks);
+      mean_headroom = (own * mean_headroom.value_or(0) + added * *other.mean_headroom) / (own + added);
+      least_headroom = std::min(least_headroom.value_or(*other.least_headroom), *other.least_headroom);
+    }
+    values += other.values;
+    made_zero += other.made_zero;
+    saturated += other.saturated;
+    blocks += other.blocks;
+    saturated_blocks += other.saturated_blocks;
+    return *this;
+  }
 };
 
 enum class OverflowKind {

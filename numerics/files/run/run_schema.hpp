@@ -77,7 +77,7 @@ inline constexpr std::array<RunFileName, 17> run_folder_files{{
      "one JSON object a step with an overflow; grows line by line; empty where there was none"},
     {run_file::culprits, "one JSON object a culprit; grows line by line; only with observe.explain_overflow"},
     {run_file::recipe,
-     "one JSON object an operand, product and step; grows line by line; only with amp.recipe"},
+     "one JSON object an operand, product and step; grows line by line; only with amp.recipe or lab.recipe"},
     {run_file::checkpoints, "step-000100.safetensors ...: whole files, the newest ones kept", true},
     {run_file::ranks_differ, "step-000100-rank-1.safetensors ...: of a run whose ranks came to differ", true},
     {run_file::weights, "whole file, replaced atomically, with amp.save_dtype"},

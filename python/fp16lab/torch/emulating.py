@@ -65,7 +65,8 @@ class emulate:
     model: a name of fp16lab.models(), "volta" to "blackwell-tcgen05", or a chip, "v100" to "b200", in any case.
     accumulator: "f32" or "f16", of FP16 products; BF16 and FP8 have sums in FP32. FP8 products (_scaled_mm,
     _scaled_grouped_mm, with scales of tensors or rows) are one instruction's sum over all of K; block scales (MXFP8,
-    MXFP4, NVFP4 by torch.nn.functional.scaled_mm) enter Blackwell's own sums: "b200";
+    MXFP4, NVFP4 by torch.nn.functional.scaled_mm or _scaled_mm, as torchao's modules call them) enter Blackwell's own
+    sums: "b200";
     library="cublaslt-12.8" cuts K into cuBLASLt's chains.
     f32: what becomes of FP32 products: "native" leaves them to torch, "tf32" rounds operands to TF32 for the
     tensor core, "fma" makes one chain of fused multiply-adds over ascending k. FP64 is always torch's. Triangular

@@ -10,19 +10,20 @@ from typing import Any
 import torch
 from torch import nn
 
+from . import emulating, recipes
 from .counting import FORMATS
-from .emulating import running
 from .networks import CAST_BY_AUTOCAST, first_tensor, observed_modules
 
 
 class Precisions:
     """The dtypes that modules with products gave in training (without such: those of all modules without children), and
-    the tensor core that lab.emulate had them computed by."""
+    the tensor core that lab.emulate had them computed by, and lab.recipe's recipe."""
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         self._given: Counter[torch.dtype] = Counter()
         self._machine: dict[str, object] = {}
+        self._recipe: dict[str, object] = {}  # by the engine's keys
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A network that is pickled or copied with its hooks is not looked at where it is loaded."""
@@ -43,7 +44,10 @@ class Precisions:
         low = [(times, FORMATS[dtype]) for dtype, times in self._given.items() if dtype.itemsize < 4 and dtype in FORMATS]
         stored = any(parameter.dtype.itemsize < 4 for parameter in self._model.parameters())
         level = "O0" if not low else "O3" if stored else "O1"
-        tables: dict[str, Mapping[str, object]] = {"amp": {"level": level, **({"dtype": max(low)[1]} if low else {})}}
+        dtype = {"dtype": max(low)[1]} if low else {}
+        if self._recipe and not low:  # FP32 around products of codes is not the FP32 that others are compared with
+            level, dtype = "O1", {"dtype": "f32"}
+        tables: dict[str, Mapping[str, object]] = {"amp": {"level": level, **dtype, **self._recipe}}
         return {**tables, **({"backend": self._machine} if self._machine else {})}
 
     @torch.compiler.disable
@@ -52,6 +56,11 @@ class Precisions:
         if tensor is None or not tensor.is_floating_point() or not module.training:
             return
         self._given[tensor.dtype] += 1
-        run = running()
+        run, rounding = emulating.running(), recipes.running()
+        if rounding is not None:
+            how = rounding.recipe
+            wide = {"recipe_wide": sorted(rounding.wide)} if rounding.wide else {}
+            parts = {"recipe_stochastic": how.stochastic, "recipe_hadamard": how.hadamard > 0}
+            self._recipe = {"recipe": how.name, **parts, **wide}
         if run is not None:
             self._machine = {"tensor_core": run.products.tensor_core, "accumulator": run.accumulator}

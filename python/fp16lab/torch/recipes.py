@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import threading
 from collections import Counter
@@ -11,7 +12,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
+from weakref import WeakSet
 
 import numpy as np
 import torch
@@ -31,12 +33,13 @@ from ..quantization import (
     random_hadamard,
 )
 from .layers import LayerTracker
+from .networks import path_of
 from .scopes import Opened, Switch, uncompiled
 from .tables import aligned, save_csv
 
 #: The products of a linear layer y = x W^T, and their operands: of the result's gradient g, dx = g W and dW = g^T x.
 PRODUCTS = {"forward": ("x", "weight"), "dx": ("g", "weight"), "dw": ("g", "x")}
-_HEADER = ("layer", "product", "operand", "weight", "values", "zeroed", "saturated", "blocks", "saturating", "headroom", "error")
+_PLACE = ("layer", "product", "operand", "weight")
 _LINEAR = torch.ops.aten.linear.default
 _FORMATS = frozenset((torch.float32, torch.bfloat16, torch.float16))
 
@@ -99,35 +102,74 @@ _Place = tuple[str, str, str, str]
 
 
 @dataclass
-class _Losses:
-    """What one operand of one product lost, over all calls."""
+class Losses:
+    """What one operand of one product lost, over one call or several, by the names of recipe.jsonl. headroom:
+    the sum over blocks; difference, norm: squares, of what quantizing changed and of the operand."""
 
     values: int = 0
     made_zero: int = 0
     saturated: int = 0
     blocks: int = 0
-    saturating: int = 0
+    saturated_blocks: int = 0
+    least_headroom: float = math.inf
     headroom: float = 0.0
-    with_headroom: int = 0
     difference: float = 0.0
     norm: float = 0.0
 
-    def row(self) -> tuple[float, ...]:
-        headroom = self.headroom / self.with_headroom if self.with_headroom else float("nan")
-        error = (self.difference / self.norm) ** 0.5 if self.norm else float("nan")
-        return self.values, self.made_zero, self.saturated, self.blocks, self.saturating, headroom, error
-
-    def add(self, q: Quantized, values: int, x: torch.Tensor, numbers: torch.Tensor) -> None:
-        self.difference += float((numbers - x).double().square().sum())
-        self.norm += float(x.double().square().sum())
+    @staticmethod
+    def of(q: Quantized, values: int, x: torch.Tensor, numbers: torch.Tensor) -> Losses:
         there = q.headroom[~np.isnan(q.headroom)]
-        self.values += values
-        self.made_zero += int(q.made_zero.sum(dtype=np.int64))
-        self.saturated += int(q.saturated.sum(dtype=np.int64))
-        self.blocks += q.headroom.size
-        self.saturating += int((q.saturated > 0).sum())
-        self.headroom += float(there.sum(dtype=np.float64))
-        self.with_headroom += there.size
+        return Losses(
+            values,
+            int(q.made_zero.sum(dtype=np.int64)),
+            int(q.saturated.sum(dtype=np.int64)),
+            there.size,
+            int((q.saturated > 0).sum()),
+            float(there.min(initial=math.inf)),
+            float(there.sum(dtype=np.float64)),
+            float((numbers - x).double().square().sum()),
+            float(x.double().square().sum()),
+        )
+
+    def add(self, other: Losses) -> None:
+        least = min(self.least_headroom, other.least_headroom)
+        for name, value in vars(other).items():
+            setattr(self, name, getattr(self, name) + value)
+        self.least_headroom = least
+
+    def row(self) -> dict[str, Any]:
+        """As recipe.jsonl has it: without blocks that have a headroom there is none."""
+        counts = "values", "made_zero", "saturated", "blocks", "saturated_blocks"
+        least, mean = (self.least_headroom, self.headroom / self.blocks) if self.blocks else (None, None)
+        row = {name: getattr(self, name) for name in counts}
+        return {**row, "least_headroom": least, "mean_headroom": mean}
+
+
+#: What tables say of a row of recipe.jsonl.
+SHARES = ("zeroed %", "saturated %", "blocks", "saturating %", "headroom")
+
+
+def shares(row: dict[str, Any]) -> list[str]:
+    """In percent of values and of blocks, and the mean headroom in binades."""
+    values, blocks, headroom = max(row["values"], 1), max(row["blocks"], 1), row["mean_headroom"]
+    return [
+        f"{100 * row['made_zero'] / values:.3g}",
+        f"{100 * row['saturated'] / values:.3g}",
+        str(row["blocks"]),
+        f"{100 * row['saturated_blocks'] / blocks:.3g}",
+        "-" if headroom is None else f"{round(headroom, 2) + 0.0:.2f}",
+    ]
+
+
+class Listener(Protocol):
+    """lab.watch."""
+
+    def on_operand(self, module: nn.Module | None, product: str, operand: str, lost: Losses) -> None:
+        """`operand` of `product` of a layer in `module` was quantized; None: lab.recipe has no network."""
+
+
+#: Who is told of each call.
+listeners: WeakSet[Listener] = WeakSet()
 
 
 class recipe:
@@ -184,10 +226,13 @@ class recipe:
             raise ValueError(f'sums is {sums!r}; "fp32", "row" or one of {", ".join(models())} is needed')
         self.seed, self.sums = seed, sums
         self._layers = LayerTracker(model)
-        self._wide = _chosen(wide, model)
-        self._losses: dict[_Place, _Losses] = {}
+        named = model.named_modules() if model is not None else ()
+        self._modules = {path_of(name): module for name, module in named}
+        self.wide = _chosen(wide, model)
+        self._losses: dict[_Place, Losses] = {}
         self._histories: dict[_Place, AmaxHistory] = {}
         self._calls: Counter[_Place] = Counter()
+        self.with_gradients = True  # is the layer at work called with them? torch.autograd.Function is not
         self._opened = Opened("lab.recipe")
 
     def __enter__(self) -> recipe:
@@ -210,41 +255,37 @@ class recipe:
         self._opened.close(*error)
 
     def losses(self) -> list[dict[str, Any]]:
-        """A row for each layer, product and operand, over all calls: the weight's shape; values; how many non-zero ones
-        became zero ("zeroed"), and how many rounded beyond the largest code, which they became ("saturated"); blocks,
-        those with such a number ("saturating"), the mean over blocks of log2(largest code * scale / amax) ("headroom"),
-        and the norm of what quantizing changed over that of the operand ("error")."""
-        return [dict(zip(_HEADER, (*place, *each.row()))) for place, each in self._losses.items()]
+        """A row for each layer, product and operand, over all calls: the weight's shape; then as recipe.jsonl has
+        it values; how many non-zero ones became zero (made_zero), and how many rounded beyond the largest code,
+        which they became (saturated); blocks with a headroom, those with a number that saturated
+        (saturated_blocks), the least and the mean over blocks of log2(largest code * scale / amax)
+        (least_headroom, mean_headroom; None without such blocks); and the norm of what quantizing changed over
+        that of the operand (error)."""
+        rows = []
+        for place, lost in self._losses.items():
+            error = (lost.difference / lost.norm) ** 0.5 if lost.norm else None
+            rows.append({**dict(zip(_PLACE, place)), **lost.row(), "error": error})
+        return rows
 
     def table(self) -> str:
         """The same as text: shares in percent of values and of blocks, headroom in binades, errors in percent."""
-        columns = ("zeroed %", "saturated %", "blocks", "saturating %", "headroom", "error %")
-        lines = [[*_HEADER[:5], *columns]]
+        lines = [[*_PLACE, "values", *SHARES, "error %"]]
         for row in self.losses():
-            values, blocks = max(row["values"], 1), max(row["blocks"], 1)
-            lines.append(
-                [
-                    *(str(row[column]) for column in _HEADER[:5]),
-                    f"{100 * row['zeroed'] / values:.3g}",
-                    f"{100 * row['saturated'] / values:.3g}",
-                    str(row["blocks"]),
-                    f"{100 * row['saturating'] / blocks:.3g}",
-                    f"{round(row['headroom'], 2) + 0.0:.2f}",
-                    f"{100 * row['error']:.3g}",
-                ]
-            )
+            error = "-" if row["error"] is None else f"{100 * row['error']:.3g}"
+            lines.append([*(str(row[column]) for column in (*_PLACE, "values")), *shares(row), error])
         return aligned(lines)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Writes losses() as CSV, as a whole or not at all; returns the path."""
-        return save_csv(path, _HEADER, ([row[column] for column in _HEADER] for row in self.losses()))
+        header = (*_PLACE, *Losses().row(), "error")
+        return save_csv(path, header, ([row[column] for column in header] for row in self.losses()))
 
     # ---- what a caught layer asks
 
     def layer(self, weight: torch.Tensor) -> tuple[str, str] | None:
         """The layer at work and its weight's shape; None: it stays as it is."""
         name = self._layers.site()[0]
-        if name in self._wide or weight.dtype not in _FORMATS:
+        if name in self.wide or weight.dtype not in _FORMATS:
             return None
         return name, "x".join(map(str, weight.shape))
 
@@ -284,7 +325,11 @@ class recipe:
         numbers = q.dequantize(torch.get_num_threads())
         if history is not None:
             history.see(float(x.abs().max()) if x.numel() else 0.0)
-        self._losses.setdefault(place, _Losses()).add(q, x.numel(), filled, numbers)
+        lost = Losses.of(q, x.numel(), filled, numbers)
+        self._losses.setdefault(place, Losses()).add(lost)
+        with torch.set_grad_enabled(self.with_gradients):
+            for listener in tuple(listeners):
+                listener.on_operand(self._modules.get(place[0]), place[1], operand, lost)
         return q, numbers
 
     def _random(self, place: _Place) -> int:
@@ -299,6 +344,11 @@ class _OfThread(threading.local):
 
 
 _of_thread = _OfThread()
+
+
+def running() -> recipe | None:
+    """The scope that is open in this thread."""
+    return _of_thread.run
 
 
 class _Linear(torch.autograd.Function):
@@ -337,6 +387,7 @@ def _catch_linear() -> Callable[[], object]:
         layer = run.layer(weight) if run is not None else None
         if run is None or layer is None or weight.ndim != 2 or x.dtype != weight.dtype or x.shape[-1:] != weight.shape[1:]:
             return _LINEAR._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, x, weight, bias)
+        run.with_gradients = torch.is_grad_enabled()
         return _Linear.apply(run, layer, x, weight, bias)
 
     library = torch.library.Library("aten", "IMPL")

@@ -20,6 +20,7 @@ import torch
 from .. import _core
 from .counting import Counted, Tally, fetched, number
 from .networks import some
+from .recipes import SHARES, shares
 from .step_ends import Ended, Number, first_hash, hash_fold, norm_of
 from .tables import aligned
 
@@ -133,6 +134,7 @@ class Recording:
     evaluations: list[Evaluation] = field(default_factory=list)
     overflows: dict[int, list[str]] = field(default_factory=dict)  # step: parameters with an Inf or NaN
     culprits: dict[int, list[dict[str, object]]] = field(default_factory=dict)  # as culprits.jsonl has them
+    operands: dict[int, list[dict[str, Any]]] = field(default_factory=dict)  # as recipe.jsonl has them
     unsettled: list[_Unsettled] = field(default_factory=list)
     hash: int = first_hash
 
@@ -199,7 +201,8 @@ class Recording:
         return total
 
     def table(self, step: int | None, format: str) -> str:
-        """A line for each tensor of one counted step (the last one without `step`), in zones of `format`."""
+        """A line for each tensor of one counted step (the last one without `step`), in zones of `format`; then
+        one for each operand that lab.recipe quantized."""
         steps = sorted({row.step for row in self.counts})
         if not steps:
             return "nothing was counted\n"
@@ -224,7 +227,11 @@ class Recording:
         if len(lines) == 1:
             raise KeyError(f"step {step} was not counted; counted are {', '.join(map(str, steps))}")
         title = f"step {step}, in {format} (values as they stand: gradients carry the loss scale)\n"
-        return title + aligned(lines)
+        quantized = [["operand", "product", "values", *SHARES]]
+        for row in self.operands.get(step, []):
+            quantized.append([row["tensor"], row["product"], str(row["values"]), *shares(row)])
+        left = f"what lab.recipe left of operands\n{aligned(quantized)}" if len(quantized) > 1 else ""
+        return title + aligned(lines) + left
 
     def save(self, folder: str | os.PathLike[str], name: str, config: str, state: str, replace: bool) -> Path:
         """Writes a run folder (numerics/files/run/run_schema.hpp) that ended as `state` says; see
@@ -263,6 +270,8 @@ class Recording:
                     writer.overflow(step=step.step, loss_scale=step.loss_scale, parameters=named)
                 for culprit in self.culprits.get(step.step, ()):
                     writer.culprit(culprit)
+                for operand in self.operands.get(step.step, ()):
+                    writer.operand(step=step.step, **operand)
                 writer.step(**asdict(step), underflow_rate=lost / values if values else None)
             for evaluation in self.evaluations:
                 writer.evaluation(**asdict(evaluation))

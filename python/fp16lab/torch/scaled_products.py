@@ -33,8 +33,13 @@ def scaled_mm(
     use_fast_accum: bool = False,
 ) -> torch.Tensor:
     """Under a library's plan its sums, times the product of the two scales, which is rounded first; it knows no other
-    epilogue."""
+    epilogue. Scales of blocks are known by their dtype here, and come in tiles."""
     unless = ""
+    if scale_a.dtype in _TILED or scale_b.dtype in _TILED:
+        if scale_result is not None:
+            run.emulates(func, a, b, unless="block scales and a scale of the result")
+        of_a, of_b = (([scale], [_TILED.get(scale.dtype, 0)], [1]) for scale in (scale_a, scale_b))
+        return _block_scaled(run, func, a, b, of_a, of_b, bias, out_dtype or a.dtype)
     for scale, shape in ((scale_a, (a.shape[0], 1)), (scale_b, (1, b.shape[1]))):
         if scale.numel() != 1 and tuple(scale.shape) != shape:
             unless = f"a scale of shape {tuple(scale.shape)}; one number or {shape} is emulated"
@@ -146,6 +151,7 @@ def scaled_grouped_mm_v2(
 
 #: Recipes of block scales: the elements of K that have one, and the dtype of scales.
 _BLOCKS = {"BlockWise1x16": (16, torch.float8_e4m3fn), "BlockWise1x32": (32, torch.float8_e8m0fnu)}
+_TILED = {dtype: _RECIPES.index(name) for name, (_, dtype) in _BLOCKS.items()}
 _FP4 = getattr(torch, "float4_e2m1fn_x2", None)
 _ELEMENTS = {torch.float8_e4m3fn: "e4m3", torch.float8_e5m2: "e5m2", _FP4: "e2m1"}
 _BLACKWELL = ("b200", "blackwell", "blackwell-tcgen05")

@@ -14,7 +14,7 @@ from torch import nn
 from torch.utils.weak import WeakIdKeyDictionary
 
 from ..tensor_memory import local_parts
-from . import product_sums
+from . import product_sums, recipes
 from .counting import FORMATS, Counted, Tally, format_of, is_countable, on_host, unseen
 from .networks import CAST_BY_AUTOCAST, first_tensor, is_of_fsdp, joined, observed_modules, path_of, some
 from .passes import Passes
@@ -22,6 +22,8 @@ from .recording import Row
 from .step_ends import optimizer_states
 
 _uncounted = 0
+#: Names of a layer's operands by those of lab.recipe: the gradient is of what the layer gives.
+_OPERANDS = {"x": "input", "weight": "weight", "g": "output"}
 
 
 @contextmanager
@@ -60,6 +62,7 @@ class StepCounts:
         if counting and self._listening:
             self._hook_parameters("", self._model)
         self._rows: dict[tuple[str, str, str, str], Row] = {}
+        self._operands: dict[tuple[str, str], recipes.Losses] = {}
         self._passes.clear()
         self._cast: dict[str, torch.dtype] = {}  # of parameters, by autocast in the step's forward pass
         self._followed = WeakIdKeyDictionary()  # by tensor: its version and the names of its gradient
@@ -79,6 +82,9 @@ class StepCounts:
 
     def _listen(self, listening: bool) -> None:
         self._listening = listening
+        named = self._model.named_modules() if listening else ()
+        self._paths = {module: path_of(name) for name, module in named}
+        (recipes.listeners.add if listening else recipes.listeners.discard)(self)
         product_sums.listen(self, listening and self._wanted)
         if listening:
             self._hook_parameters("", self._model)
@@ -106,6 +112,27 @@ class StepCounts:
         if self.counting:
             self._tell_what_is_left_out()
         return list(self._rows.values())
+
+    def operands(self) -> list[dict[str, Any]]:
+        """What lab.recipe left of the operands of products in the step that ends, as recipe.jsonl has it."""
+        return [
+            {"tensor": tensor, "product": product, **lost.row()}
+            for (tensor, product), lost in self._operands.items()
+        ]
+
+    def on_operand(self, module: nn.Module | None, product: str, operand: str, lost: recipes.Losses) -> None:
+        """recipes.Listener."""
+        if not self.counting:
+            return
+        if module is None:
+            self._leave_out("operands", "lab.recipe", "it was given no model")
+        elif module in self._paths:
+            tensor = joined(self._paths[module], _OPERANDS[operand])
+            if product != "forward":
+                self._passes.backward()
+            elif not (self._is_part_of_step() and self._passes.counts(f"{tensor}, quantized")):
+                return
+            self._passes.add(partial(self._add_losses, (tensor, product), lost))
 
     # ---- hooks
 
@@ -290,6 +317,9 @@ class StepCounts:
 
     def _add_to(self, key: tuple[str, str, str, str], before: Counted, after: Counted) -> None:
         self._rows.setdefault(key, Row(*key)).sides.append((before, after))
+
+    def _add_losses(self, place: tuple[str, str], lost: recipes.Losses) -> None:
+        self._operands.setdefault(place, recipes.Losses()).add(lost)
 
 
 def _autocast_dtype(tensor: torch.Tensor) -> torch.dtype | None:

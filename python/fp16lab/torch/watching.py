@@ -62,6 +62,9 @@ class watch:
     and after the rounding. PyTorch rounds gradients inside of its operations: what underflowed there arrives
     as exact zeros. Within lab.emulate a row of what a product gave has both sides of that rounding, and dtype is
     what it was rounded to (a weight's gradient under autocast: f16); steps.csv has the underflow_rate.
+    Within lab.recipe("nvfp4", model), whose network is this one, a part of it or has it as a part,
+    recipe.jsonl and the table say what each layer's operands lost in counted steps, and the headroom of their
+    blocks.
     Numbers are kept, never tensors: about 150 bytes a tensor and counted step. Tensors of a GPU are counted there, and
     nothing waits for it: counts, losses, norms and a digest of the weights come to the host after 10 counted steps, and
     when `table`, `histogram`, `recording` or `save` asks; only `evaluate` and gradients in sparse layout read it at once.
@@ -301,8 +304,10 @@ class watch:
         self._counts.count_weights()
         self._counts.count_optimizer_state(self._ends.optimizers)
         weights = weights_digest(self._model) if self._counts.counting else None
-        step = Step(len(self._recording.steps) + 1)
-        self._recording.end(step, self._ends.ended(), flags, weights, self._counts.rows(), self._nonfinite)
+        step, rows = Step(len(self._recording.steps) + 1), self._counts.rows()
+        self._recording.end(step, self._ends.ended(), flags, weights, rows, self._nonfinite)
+        if operands := self._counts.operands():
+            self._recording.operands[step.step] = operands
         now = time.perf_counter()
         step.seconds, self._began = now - self._began, now
         self._untold = True

@@ -197,10 +197,80 @@ def test_losses_are_saved(tmp_path):
         rows = list(csv.DictReader(file))
     assert len(rows) == 6 and {row["product"] for row in rows} == {"forward", "dx", "dw"}
     q = fp16lab.quantize(x.detach(), "mxfp4")
-    assert int(rows[0]["zeroed"]) == int(q.made_zero.sum()) and int(rows[0]["saturated"]) == int(q.saturated.sum())
+    assert int(rows[0]["made_zero"]) == int(q.made_zero.sum())
+    assert int(rows[0]["saturated"]) == int(q.saturated.sum())
     error = (q.dequantize() - x.detach()).norm() / x.detach().norm()
     assert float(rows[0]["error"]) == pytest.approx(float(error), rel=1e-5)
-    assert float(rows[0]["headroom"]) == pytest.approx(float(np.nanmean(q.headroom)), abs=1e-6)
+    assert float(rows[0]["mean_headroom"]) == pytest.approx(float(np.nanmean(q.headroom)), abs=1e-6)
+    assert float(rows[0]["least_headroom"]) == float(np.nanmin(q.headroom))
+    assert int(rows[0]["saturated_blocks"]) == int((q.saturated > 0).sum())
+
+
+def watched(recipe_of, steps=1, every=1, evaluate=False):
+    """A network that is trained in both scopes, and looked at in between."""
+    torch.manual_seed(4)
+    model = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 32))
+    optimizer, x = torch.optim.SGD(model.parameters(), 0.1), torch.randn(16, 32)
+    tensors = "gradients", "activations"
+    with recipe_of(model) as scope, lab.watch(model, optimizer=optimizer, every=every, tensors=tensors) as w:
+        for _ in range(steps):
+            model(x).square().sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            if evaluate:
+                with torch.no_grad():
+                    model(x)
+    return scope, w
+
+
+def test_a_watch_records_what_operands_lost(tmp_path):
+    scope, w = watched(lambda model: lab.recipe("nvfp4", model))
+    run = fp16lab.load_run(w.save(tmp_path / "run"))
+    part, place = {"x": "input", "weight": "weight", "g": "output"}, ("layer", "operand", "weight", "error")
+    expected = [
+        {"step": 1, "tensor": f"{row['layer']}.{part[row['operand']]}"}
+        | {name: value for name, value in row.items() if name not in place}
+        for row in scope.losses()
+    ]
+    rows = {(row["tensor"], row["product"]): row for row in run.rows("recipe")}
+    assert rows == {(row["tensor"], row["product"]): row for row in expected}
+    assert len(rows) == 10 and any(row["made_zero"] for row in rows.values())
+    recipe = {"recipe": "nvfp4", "recipe_stochastic": True, "recipe_hadamard": True}
+    assert run.config["amp"] == {"level": "O1", "dtype": "f32", **recipe}
+    table = w.table()
+    assert "The recipe zeroed" in table and "what lab.recipe left of operands" in table
+    (line,) = [each.split() for each in table.splitlines() if each.split()[:2] == ["2.input", "forward"]]
+    row = rows["2.input", "forward"]
+    assert line[2] == str(row["values"])
+    assert float(line[3]) == pytest.approx(100 * row["made_zero"] / row["values"], rel=0.01)
+    for both in fp16lab.load_run(lab.merge([tmp_path / "run"] * 2, tmp_path / "both")).rows("recipe"):
+        once = rows[both["tensor"], both["product"]]
+        assert both["made_zero"] == (1 if once["tensor"].endswith("weight") else 2) * once["made_zero"]
+        assert both["mean_headroom"] == pytest.approx(once["mean_headroom"])
+
+
+def test_a_watch_records_counted_steps_without_evaluations():
+    alone, more = (
+        watched(lambda model: lab.recipe("mxfp4", model, wide=["0"]), 4, 2, evaluate)[1].recording.operands
+        for evaluate in (False, True)
+    )
+    assert alone == more and list(alone) == [1, 2, 4]
+    assert {row["tensor"] for row in alone[1]} == {"2.input", "2.weight", "2.output"}
+
+
+def test_a_watch_knows_layers_of_its_network_alone():
+    def lost(*network):
+        return watched(lambda model: lab.recipe("mxfp4", *(of(model) for of in network)))[1]
+
+    own = lost(lambda model: model).recording.operands
+    assert own == lost(lambda model: nn.ModuleDict({"part": model})).recording.operands != {}
+    assert {row["tensor"] for row in lost(lambda model: model[2]).recording.operands[1]} == {
+        "2.input", "2.weight", "2.output",
+    }
+    assert lost(lambda model: nn.Linear(4, 4)).recording.operands == {}
+    without = lost()
+    assert without.recording.operands == {}
+    assert "operands of lab.recipe (it was given no model)" in without.table()
 
 
 def test_what_does_not_fit_is_one_line():

@@ -27,14 +27,21 @@ function startScales() {
   }
 }
 
-function startCosts() {
-  for (const place of document.querySelectorAll('[data-costs]')) {
-    const workload = data.workloads[Number(place.dataset.costs)];
-    for (const [name, panel, caption] of costPanels(workload)) {
+function startPanels() {
+  const fill = (place, subject, panels) => {
+    for (const [name, panel, caption] of panels) {
       const figure = element('figure');
       place.append(figure);
-      figureIn(figure, `${name} by level ${workload.name}`, width => ({picture: drawBars(panel, width), caption}));
+      figureIn(figure, `${name} ${subject}`, width => panel.kind === 'bars' ? {picture: drawBars(panel, width), caption} : plotted({panel, caption}, width, 260));
     }
+  };
+  for (const place of document.querySelectorAll('[data-costs]')) {
+    const workload = data.workloads[Number(place.dataset.costs)];
+    fill(place, `by level ${workload.name}`, costPanels(workload));
+  }
+  for (const place of document.querySelectorAll('[data-blocks]')) {
+    const [workload, index] = place.dataset.blocks.split(','), configuration = data.workloads[workload].configurations[index];
+    fill(place, `by operand ${configuration.label}`, blockPanels(configuration));
   }
 }
 

@@ -23,7 +23,7 @@ if (data.workloads.length > 0) {
     show();
   });
   startScales();
-  startCosts();
+  startPanels();
 }
 startTraces();
 // A page that is written again while runs go on is loaded again; the address keeps what is looked at.

@@ -89,6 +89,28 @@ TEST_F(Record, FoldersOfEverySchemaVersionReadAlike) {
   }
 }
 
+TEST_F(Record, OperandsOfARecipeAddUp) {
+  RecipeRow sum{.step = 3, .tensor = "fc1.input", .values = 64, .made_zero = 2, .saturated = 3};
+  sum += RecipeRow{.values = 10,
+                   .made_zero = 1,
+                   .blocks = 1,
+                   .saturated_blocks = 1,
+                   .least_headroom = -0.5,
+                   .mean_headroom = -0.5};
+  EXPECT_EQ(sum.mean_headroom, -0.5) << "no block had one before";
+  sum += RecipeRow{.values = 90, .blocks = 3, .least_headroom = 0.5, .mean_headroom = 1.5};
+  sum += RecipeRow{.values = 4};
+  EXPECT_EQ(run_json::to_json_line(sum), run_json::to_json_line(RecipeRow{.step = 3,
+                                                      .tensor = "fc1.input",
+                                                      .values = 168,
+                                                      .made_zero = 3,
+                                                      .saturated = 3,
+                                                      .blocks = 4,
+                                                      .saturated_blocks = 1,
+                                                      .least_headroom = -0.5,
+                                                      .mean_headroom = 1.0}));
+}
+
 TEST_F(Record, NamesThatAreNotKnownAreRefusedWithThoseThatAre) {
   const auto error = [&](std::string_view name, const std::string& line) {
     write_raw(std::string(name), line + "\n");
