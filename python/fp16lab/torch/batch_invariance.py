@@ -24,11 +24,12 @@ CALL = "batch_invariance"
 class BatchInvariance:
     """What batches did to the bits of one sample. `print` it; or ask
 
-    sizes   a dictionary for each size but the first: size, layer and op of the first result whose bits of the sample
-            differ from those at the first size ("" where none does), differing and results (how many do, of how
-            many), and largest: the largest difference of what the model gives
-    cost    with measure, a dictionary for each fixed size: size; many, the time of the most rows in calls of this
-            size, and one, the time of one row filled up to this size, against a single call of just these rows
+    sizes   a dictionary for each size but the first: size, layer and op of the first result whose bits of the
+            sample differ from those at the first size ("" where none does), differing and results (how many
+            do, of how many), and largest: the largest difference of what the model gives
+    cost    with measure, a dictionary for each fixed size: size; many, the time of the most rows in calls of
+            this size, and one, the time of one row filled up to this size, against a single call of just
+            these rows
     """
 
     engine: Engine
@@ -43,8 +44,8 @@ class BatchInvariance:
     def __str__(self) -> str:
         head = ["first that differs", "layer", "", "batch", "results that differ", "largest difference"]
         rows = [
-            [row["op"] or "none", row["layer"], "", str(row["size"]), f"{row['differing']} of {row['results']}"]
-            + [f"{row['largest']:.3g}"]
+            [row["op"] or "none", row["layer"], "", str(row["size"])]
+            + [f"{row['differing']} of {row['results']}", f"{row['largest']:.3g}"]
             for row in self.sizes
         ]
         told = aligned([head, *rows])
@@ -65,12 +66,13 @@ def batch_invariance(
 ) -> BatchInvariance:
     """Does a sample's answer depend on who else is in the batch, and which operation begins it?
 
-    sample: what the model gets, a tensor or a dictionary of tensors; its first row is the sample. A batch of n is n
-    copies of it, so every row has the same operands, and a kernel that is chosen by the shape alone is the only
-    thing that can differ. engine: "native" is torch on this CPU in the model's own dtypes (Engine("native",
-    dtype="bf16") under lab.autocast); Engine(row, library=plan) is a tensor core under a plan. Attention is its plain
-    algorithm. Results of kernels as lab.mismatch has them, and of the products inside. measure: how often each fixed
-    size is timed, natively and whatever the engine is; 0: not at all. A fixed size is a plan that does not follow the
+    sample: what the model gets, a tensor or a dictionary of tensors; its first row is the sample. A batch of
+    n is n copies of it, so every row has the same operands, and a kernel that is chosen by the shape alone is
+    the only thing that can differ. engine: "native" is torch on this CPU in the model's own dtypes
+    (Engine("native", dtype="bf16") under lab.autocast); Engine(row, library=plan) is a tensor core under a
+    plan. Attention is its plain algorithm. Results of kernels as lab.mismatch has them, and of the products
+    inside. measure: how often each fixed size is timed, natively and whatever the engine is; 0: not at all. A
+    fixed size is a plan that does not follow the
     batch, in the simplest form: always call with this many rows, filled up where there are fewer. Of other
     batch-invariant kernels it says nothing.
 
@@ -78,8 +80,9 @@ def batch_invariance(
     >>> told.invariant
     True
 
-    TypeError: no module, or a sample without tensors. ValueError: a model in training mode; sizes that are not two or
-    more different whole numbers from 1 on; an engine with batch, pad or head, which are chosen here or not at all.
+    TypeError: no module, or a sample without tensors. ValueError: a model in training mode; sizes that are
+    not two or more different whole numbers from 1 on; an engine with batch, pad or head, which are chosen
+    here or not at all.
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"batch_invariance: model is of {type(model).__name__}; an nn.Module is needed")
@@ -87,7 +90,7 @@ def batch_invariance(
         raise ValueError("batch_invariance: the model is in training mode: model.eval()")
     numbers = [size for size in sizes if isinstance(size, int) and size > 0]
     if len(numbers) != len(sizes) or len(set(numbers)) != len(numbers) or len(numbers) < 2:
-        raise ValueError(f"batch_invariance: sizes is {sizes!r}; two or more different whole numbers are needed")
+        raise ValueError(f"batch_invariance: sizes is {sizes!r}; two different whole numbers or more")
     if not any(isinstance(leaf, torch.Tensor) and leaf.dim() for leaf in tree_leaves(sample)):
         raise TypeError(f"batch_invariance: sample is of {type(sample).__name__}; tensors of rows are needed")
     which = Engine("native", dtype=None) if engine == "native" else engine_of(engine, "engine")
@@ -122,9 +125,13 @@ def _results(model: nn.Module, sample: Any, size: int, engine: Engine) -> dict[P
     return found
 
 
-def _compared(m: int, first: dict[Place, torch.Tensor], n: int, other: dict[Place, torch.Tensor]) -> dict[str, Any]:
+def _compared(
+    m: int, first: dict[Place, torch.Tensor], n: int, other: dict[Place, torch.Tensor]
+) -> dict[str, Any]:
     differing = [
-        place for place, value in first.items() if place not in other or _difference(m, value, n, other[place])
+        place
+        for place, value in first.items()
+        if place not in other or _difference(m, value, n, other[place])
     ]
     given = [place for place in first if place.op == "the model"]
     return {
@@ -138,8 +145,8 @@ def _compared(m: int, first: dict[Place, torch.Tensor], n: int, other: dict[Plac
 
 
 def _difference(m: int, a: torch.Tensor, n: int, b: torch.Tensor) -> float:
-    """The largest between a of m copies and b of n copies of a sample, wherever in a dimension the copies lie: one
-    after another, or interleaved. inf: shapes that do not fit, NaN against a number."""
+    """The largest between a of m copies and b of n copies of a sample, wherever in a dimension the copies
+    lie: one after another, or interleaved. inf: shapes that do not fit, NaN against a number."""
     if a.shape == b.shape:
         return _largest(a, b)
     if a.dim() != b.dim():

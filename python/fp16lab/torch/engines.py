@@ -26,7 +26,7 @@ from .tensor_products import TensorProducts
 from .wide_operations import Place, Places, model_in_fp32
 
 _DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16}
-#: Operations that move values and compute none; whether they are called depends on layouts, and so on batches.
+#: Operations that move values and compute none: whether they are called depends on layouts, so on batches.
 _MOVES = frozenset(("clone", "copy_", "cast", "_unsafe_view", "_reshape_alias"))
 #: Fields that choose how a product is computed, and so may be possible together alone.
 OF_PRODUCTS = ("row", "library", "accumulator", "f32", "dtype")
@@ -41,13 +41,15 @@ class Engine:
     row: a tensor core's name, or a chip, as lab.emulate takes it; "native" is torch itself on this CPU.
     library, accumulator, f32: those of lab.emulate.
     dtype: what lab.autocast computes products in, "bf16" or "f16"; None: no autocast, the model's own dtypes.
-    storage: what results are kept in between kernels. "autocast": as autocast leaves them. "bf16", "f16": each
-    floating result is rounded to it (and keeps its dtype, so that autocast casts as before). A kernel is a module
-    without modules inside (its result is rounded, what it computes inside is not), or an operation outside of those.
+    storage: what results are kept in between kernels. "autocast": as autocast leaves them. "bf16", "f16":
+    each floating result is rounded to it (and keeps its dtype, so that autocast casts as before). A kernel is
+    a module without modules inside (its result is rounded, what it computes inside is not), or an operation
+    outside of those.
     weights: None, or "bf16" or "f16", to which every parameter is rounded first.
-    head: None, or "f32": the last linear layer multiplies FP32 operands, and nothing rounds its result, nor what is
-    computed after it.
-    batch: rows of a call; None: all at once. pad: positions to which the sequences are padded on the right; None: none.
+    head: None, or "f32": the last linear layer multiplies FP32 operands, and nothing rounds its result, nor
+    what is computed after it.
+    batch: rows of a call; None: all at once. pad: positions to which the sequences are padded on the right;
+    None: none.
 
     ValueError: a name that is unknown, or fields that cannot be together (FP16 sums of BF16 products).
 
@@ -82,13 +84,15 @@ class Engine:
                 raise ValueError(f"Engine: {name} is {value!r}; a whole number from 1 on, or None, is needed")
         if self.row == "native":
             if (self.library, self.accumulator, self.f32) != ("instruction", "f32", "native"):
-                raise ValueError('Engine: row "native" is torch itself: library, accumulator and f32 are not chosen')
+                raise ValueError('Engine: row "native" is torch itself: it has no library, sums or f32')
             return
         products = emulate(self.row, self.accumulator, self.f32, library=self.library).products
         if self.dtype is not None:
-            block = torch.ones(16, 16, dtype=_DTYPES[self.dtype])
+            parts = self.library.parts if isinstance(self.library, Plan) else 1
+            # K is equal parts of whole tiles.
+            square = torch.ones(128 * parts, 128 * parts, dtype=_DTYPES[self.dtype])
             try:
-                products.matmul(block, block)
+                products.matmul(square[:2], square[:, :2])
             except ValueError as error:
                 raise ValueError(f"Engine: {self.row} with library {self.library!r}: {error}") from None
 
@@ -121,8 +125,8 @@ def running(
     seen: Seen | None = None,
     only: tuple[str, Engine] | None = None,
 ) -> Iterator[None]:
-    """The model's forward passes inside are this engine's. head: the layer that `engine.head` means. only: (kind of
-    operation, engine): this kind is computed and rounded as the other engine does it."""
+    """The model's forward passes inside are this engine's. head: the layer that `engine.head` means. only:
+    (kind of operation, engine): this kind is computed and rounded as the other engine does it."""
     tracker = LayerTracker(model)
     with ExitStack() as scope:
         scope.enter_context(torch.no_grad())

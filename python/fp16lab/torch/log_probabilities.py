@@ -15,8 +15,8 @@ IGNORED = -100
 
 
 def head_of(model: nn.Module, name: str | None, call: str) -> nn.Module | None:
-    """The layer that gives the logits: of this name, or that of transformers' get_output_embeddings, or the last
-    nn.Linear. ValueError: no module of this name."""
+    """The layer that gives the logits: of this name, or that of transformers' get_output_embeddings, or the
+    last nn.Linear. ValueError: no module of this name."""
     if name is not None:
         found: nn.Module | None = dict(model.named_modules()).get(name)
         if found is None:
@@ -32,9 +32,9 @@ def head_of(model: nn.Module, name: str | None, call: str) -> nn.Module | None:
 class Tokens:
     """One batch: what the model gets and the targets, of which `counted` says which count.
 
-    given: integer ids (rows, length), whose targets are the next ids; a dictionary as transformers' models take it
-    (input_ids, attention_mask, ...), whose labels, if any, take the place of input_ids as targets; or a tuple (what
-    the model gets, targets), where logits[..., :] belong to the target at their own place.
+    given: integer ids (rows, length), whose targets are the next ids; a dictionary as transformers' models
+    take it (input_ids, attention_mask, ...), whose labels, if any, take the place of input_ids as targets; or
+    a tuple (what the model gets, targets), where logits[..., :] belong to the target at their own place.
     """
 
     def __init__(self, given: Any, call: str) -> None:
@@ -50,8 +50,8 @@ class Tokens:
             self.inputs = targets = given
         else:
             raise TypeError(
-                f"{call}: a batch is of {type(given).__name__}; token ids (rows, length), a dictionary with input_ids "
-                "or a tuple (inputs, targets) is needed, or a list of these"
+                f"{call}: a batch is of {type(given).__name__}; token ids (rows, length), a dictionary "
+                "with input_ids or a tuple (inputs, targets) is needed, or a list of these"
             )
         if mask is not None:
             targets = torch.where(mask.bool(), targets, IGNORED)
@@ -59,7 +59,7 @@ class Tokens:
         self.counted = self.targets != IGNORED
         self.rows = int(self.targets.shape[0])
         if not bool(self.counted.any()):
-            raise ValueError(f"{call}: a batch has no target that counts: one beyond the first position, not masked")
+            raise ValueError(f"{call}: a batch has no target that counts: the first position is none")
 
     def log_probabilities(
         self,
@@ -70,11 +70,11 @@ class Tokens:
         seen: Seen | None = None,
         only: tuple[str, Engine] | None = None,
     ) -> torch.Tensor:
-        """Of the targets that count, in order, in FP64: log_softmax in FP64 of the logits, so that no batch size of
-        it adds a gap of its own."""
+        """Of the targets that count, in order, in FP64: log_softmax in FP64 of the logits, so that no batch
+        size of it adds a gap of its own."""
         size = engine.batch or self.rows
         if self.rows % size:
-            raise ValueError(f"{self._call}: {self.rows} rows are not divisible by an engine's batch of {size}")
+            raise ValueError(f"{self._call}: {self.rows} rows are not divisible by a batch of {size}")
         with running(model, engine, head, seen=seen, only=only):
             parts = [self._logits(model, engine, at, at + size) for at in range(0, self.rows, size)]
         logits = torch.cat(parts)
@@ -82,7 +82,8 @@ class Tokens:
             logits = logits[:, : self.targets.shape[1]]
         if logits.shape[:-1] != self.targets.shape:
             raise ValueError(
-                f"{self._call}: logits of {tuple(logits.shape)} do not fit targets of {tuple(self.targets.shape)}"
+                f"{self._call}: logits of {tuple(logits.shape)} do not fit targets of "
+                f"{tuple(self.targets.shape)}"
             )
         targets = self.targets[self.counted].long()
         classes = logits.shape[-1]

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from .. import _core
+from ..products import Plan
 from .engines import OF_OPERATIONS, OF_PRODUCTS, Engine, engine_of
 from .log_probabilities import Tokens, head_of
 from .tables import aligned
@@ -24,9 +25,11 @@ MOST_RUNS = 64
 class Gap:
     """How far log-probabilities are from engine a's, in nats, over all tokens that count.
 
-    mean_abs, mean: of |lp - lp_a| and of lp - lp_a; largest: of |lp - lp_a|. k3: the mean of r - 1 - ln r, with the
-    importance ratio r = exp(lp_a - lp), which estimates KL(other || a) where the other engine sampled the tokens.
-    outside: the share of r that is outside of the band. interval: 95 % of mean_abs, over batches (three or more).
+    mean_abs, mean: of |lp - lp_a| and of lp - lp_a; largest: of |lp - lp_a|. k3: the mean of r - 1 - ln r,
+    with the importance ratio r = exp(lp_a - lp), which estimates KL(other || a) where the other engine
+    sampled the tokens.
+    outside: the share of r that is outside of the band. interval: 95 % of mean_abs, over batches (three or
+    more).
     """
 
     mean_abs: float
@@ -43,13 +46,14 @@ class Gap:
 
     def __str__(self) -> str:
         about = f" [{self.interval[0]:.2g}, {self.interval[1]:.2g}]" if self.interval else ""
-        return f"mean |gap| {self.mean_abs:.3g}{about}, mean {self.mean:+.2g}, {100 * self.outside:.3g} % outside"
+        outside = f"{100 * self.outside:.3g} % outside"
+        return f"mean |gap| {self.mean_abs:.3g}{about}, mean {self.mean:+.2g}, {outside}"
 
 
 @dataclass(frozen=True)
 class Cause:
-    """What a and b have different. alone: a with this one as b has it, against a (leave-one-in); without: b with
-    this one as a has it, against a (leave-one-out)."""
+    """What a and b have different. alone: a with this one as b has it, against a (leave-one-in); without: b
+    with this one as a has it, against a (leave-one-out)."""
 
     name: str
     a: str
@@ -64,11 +68,12 @@ class Mismatch:
 
     gap       Gap of b against a; causes: a Cause for each thing that differs, largest `alone` first
     rest      mean |gap - the sum of the causes' gaps alone|, token by token: what causes do together alone
-    twin      Gap of a with every FP32 weight moved by one unit in the last place: what chance makes of nothing;
+    twin      Gap of a with every FP32 weight moved by one unit in the last place: what chance makes of
+              nothing;
               None where no weight is FP32
     worst     of the token with the largest gap: batch, row, position, token, a, b (log-probabilities)
-    kinds     with by_operation: a dictionary for each kind of operation: kind, alone (Gap of a with this kind alone
-              as b computes and stores it)
+    kinds     with by_operation: a dictionary for each kind of operation: kind, alone (Gap of a with this kind
+              alone as b computes and stores it)
     first     with by_operation: (layer, kind) of the first result in which b's bits differ from a's, or None
     tokens, batches, runs   how many counted, and engine runs for each batch
     """
@@ -91,11 +96,13 @@ class Mismatch:
         """Both engines' gap, the causes', the twin's and those of kinds of operations."""
         head = ["cause", "a", "b", "alone", "interval", "outside", "without it"]
         rows = [_line("both engines", "", "", self.gap, "")]
-        rows += [_line(each.name, each.a, each.b, each.alone, f"{each.without.mean_abs:.3g}") for each in self.causes]
-        rows += [_line("rest", "", "", None, "")[:3] + [f"{self.rest:.3g}", "", "", ""]] if self.causes else []
+        for each in self.causes:
+            rows.append(_line(each.name, each.a, each.b, each.alone, f"{each.without.mean_abs:.3g}"))
+        if self.causes:
+            rows.append(["rest", "", "", f"{self.rest:.3g}", "", "", ""])
         if self.twin is not None:
             rows.append(_line("one-ulp twin", "", "", self.twin, ""))
-        rows += [_line(f"only {each['kind']}", "", "", each["alone"], "") for each in self.kinds]
+        rows += [_line(f"only {kind['kind']}", "", "", kind["alone"], "") for kind in self.kinds]
         return aligned([head, *rows])
 
     def __str__(self) -> str:
@@ -105,16 +112,15 @@ class Mismatch:
             told += ": every log-probability is equal"
         else:
             at = ", ".join(f"{name} {self.worst[name]}" for name in ("batch", "row", "position", "token"))
-            told += f"\nlargest gap {self.gap.largest:.3g} ({at}); importance ratios outside of {low:g} to {high:g}: "
+            told += f"\nlargest gap {self.gap.largest:.3g} ({at}); "
+            told += f"importance ratios outside of {low:g} to {high:g}: "
             told += f"{100 * self.gap.outside:.3g} %; k3 {self.gap.k3:.2g}"
         if self.first is not None:
             told += f"\nfirst result that differs: {self.first[1]} of {self.first[0] or '(model)'}"
         return f"{told}\nattention is its plain algorithm in both engines\n\n{self.table()}"
 
 
-def _line(name: str, a: str, b: str, gap: Gap | None, without: str) -> list[str]:
-    if gap is None:
-        return [name, a, b, "", "", "", without]
+def _line(name: str, a: str, b: str, gap: Gap, without: str) -> list[str]:
     about = f"{gap.interval[0]:.2g} to {gap.interval[1]:.2g}" if gap.interval else ""
     return [name, a, b, f"{gap.mean_abs:.3g}", about, f"{100 * gap.outside:.3g} %", without]
 
@@ -132,16 +138,19 @@ def mismatch(
 ) -> Mismatch:
     """Why do trainer (a) and rollout engine (b) disagree? The gap of their log-probabilities, split by cause.
 
-    batch: integer ids (rows, length), whose next ids are the targets; a dictionary as transformers' models take it
-    (masked positions and labels of -100 do not count); a tuple (inputs, targets); or a list of such batches, of which
-    three or more give intervals. a, b: an lab.Engine, its fields as a dictionary, or a chip. Every field in which
-    they differ is a cause; those of products that are impossible one at a time (a plan and its row) are one cause.
-    Each batch runs as a, as b, as a with one cause of b, as b with one cause of a, and as a with every FP32 weight
-    moved by one unit in the last place (`seed`), which is the control. Equal engines have gaps of exactly zero.
-    head: the layer that Engine.head means, by name; without it, the one that gives the logits of a transformers model,
-    or the last nn.Linear. band: importance ratios exp(lp_a - lp_b) that are not outside. by_operation: also a run
-    for each kind of operation with that one as b has it (row, library, accumulator, f32 and storage alone), and
-    the first result that differs, in the first batch. Attention is its plain algorithm (fp16lab.torch.attention) in
+    batch: integer ids (rows, length), whose next ids are the targets; a dictionary as transformers' models
+    take it (masked positions and labels of -100 do not count); a tuple (inputs, targets); or a list of such
+    batches, of which three or more give intervals. a, b: an lab.Engine, its fields as a dictionary, or a
+    chip. Every field in which they differ is a cause; those of products that are impossible one at a time (a
+    plan and its row) are one cause.
+    Each batch runs as a, as b, as a with one cause of b, as b with one cause of a, and as a with every FP32
+    weight moved by one unit in the last place (`seed`), which is the control. Equal engines have gaps of
+    exactly zero.
+    head: the layer that Engine.head means, by name; without it, the one that gives the logits of a
+    transformers model, or the last nn.Linear. band: importance ratios exp(lp_a - lp_b) that are not outside.
+    by_operation: also a run for each kind of operation with that one as b has it (row, library, accumulator,
+    f32 and storage alone), and the first result that differs, in the first batch. Attention is its plain
+    algorithm (fp16lab.torch.attention) in
     both engines: no flash kernel's order is in the gap. Weights are afterwards what they were.
 
     >>> _ = torch.manual_seed(0)
@@ -150,14 +159,15 @@ def mismatch(
     >>> [(cause.name, cause.alone.is_zero) for cause in told.causes]
     [('head', False), ('batch', True)]
 
-    TypeError: no module, no logits, a batch or an engine of another kind. ValueError: a model in training mode; more
-    than 64 runs a batch; rows that an engine's batch does not divide; fields that are unknown; no token that counts.
+    TypeError: no module, no logits, a batch or an engine of another kind. ValueError: a model in training
+    mode; more than 64 runs a batch; rows that an engine's batch does not divide; fields that are unknown; no
+    token that counts.
     EmulationError: an operation that lab.emulate refuses.
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"mismatch: model is of {type(model).__name__}; an nn.Module is needed")
     if model.training:
-        raise ValueError("mismatch: the model is in training mode, where dropout is another cause: model.eval()")
+        raise ValueError("mismatch: the model trains, and dropout would be another cause: model.eval()")
     if not 0 < band[0] <= 1 <= band[1]:
         raise ValueError(f"mismatch: band is {band!r}; (low, high) around 1 is needed, low above 0")
     engines = engine_of(a, "a"), engine_of(b, "b")
@@ -315,7 +325,7 @@ class _Split:
         """Kinds of operations of a's run, and where b's results first differ."""
         a, b = self._a, with_fields(self._a, self._b, OF_OPERATIONS)
         if "native" in (a.row, self._b.row):
-            raise ValueError('mismatch: by_operation needs rows of tensor cores in both engines, not "native"')
+            raise ValueError('mismatch: by_operation needs rows of tensor cores in both, not "native"')
         before, after = self._runs.results(a), self._runs.results(b)
         first = next(
             (place for place, value in before.items() if not _same_bits(value, after.get(place))),
@@ -332,4 +342,11 @@ def _same_bits(value: torch.Tensor, other: torch.Tensor | None) -> bool:
 
 def _words(engine: Engine, names: Sequence[str]) -> str:
     values = [getattr(engine, name) for name in names]
-    return ", ".join(getattr(value, "name", None) or str(value) for value in values)
+    return ", ".join(_plan_in_words(value) if isinstance(value, Plan) else str(value) for value in values)
+
+
+def _plan_in_words(plan: Plan) -> str:
+    """Its name and what is not as it is without being given: "split-k, parts 4"."""
+    others = [(each, getattr(plan, each.name)) for each in fields(plan) if each.name != "name"]
+    given = [f"{each.name} {value}" for each, value in others if value != each.default]
+    return ", ".join([plan.name, *given])

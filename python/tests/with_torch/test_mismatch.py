@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+import fp16lab
 import fp16lab.torch as lab
 from fp16lab.torch import Engine
 
@@ -61,21 +63,25 @@ def of_logits(logits: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
     return torch.tensor(found, dtype=torch.float64)
 
 
-@pytest.mark.parametrize("engine", [Engine("h100"), Engine("v100", dtype="f16"), Engine("native", dtype=None)])
+NATIVE = Engine("native", dtype=None)
+
+
+@pytest.mark.parametrize("engine", [Engine("h100"), Engine("v100", dtype="f16"), NATIVE])
 def test_equal_engines_have_no_gap(model, engine):
     told = lab.mismatch(model, IDS, engine, engine)
     assert told.gap.is_zero and told.gap.mean_abs == told.gap.k3 == told.gap.outside == 0
     assert told.causes == [] and told.rest == 0 and "every log-probability is equal" in str(told)
-    assert told.twin is not None and (engine.dtype or not told.twin.is_zero)  # casts may hide one unit of FP32
+    assert told.twin is not None and (engine.dtype or not told.twin.is_zero)  # or casts hide it
     assert told.tokens == 3 * 4 * 11 and told.runs == 2  # a, which is b, and the twin
 
 
-#: What is the same to the last bit: the instruction's order knows no batch, and no sum of this network is of rows.
+#: What changes no bit: the instruction's order knows no batch, and no sum of this network is of rows.
 NOTHING = {"batch": 2, "pad": 16}
 
 
 @pytest.mark.parametrize(
-    "name, value", [("storage", "bf16"), ("head", "f32"), ("weights", "bf16"), ("dtype", "f16"), ("storage", "f16")]
+    "name, value",
+    [("storage", "bf16"), ("head", "f32"), ("weights", "bf16"), ("dtype", "f16"), ("storage", "f16")],
 )
 def test_an_injected_cause_is_found_and_the_others_are_zero(model, name, value):
     told = lab.mismatch(model, IDS, "h100", {name: value, **NOTHING, "row": "h200"})  # h200: the same row
@@ -89,7 +95,7 @@ def test_an_injected_cause_is_found_and_the_others_are_zero(model, name, value):
 
 
 def test_log_probabilities_are_the_formula(model):
-    told = lab.mismatch(model, IDS[0], Engine("native", dtype=None), Engine("native", dtype=None, weights="bf16"))
+    told = lab.mismatch(model, IDS[0], NATIVE, Engine("native", dtype=None, weights="bf16"))
     before = of_logits(model(IDS[0]), IDS[0])
     kept = {name: value.clone() for name, value in model.state_dict().items()}
     rounded = Net().eval()
@@ -110,9 +116,8 @@ def test_storage_rounds_each_kernel_once(model):
     def r(x: torch.Tensor) -> torch.Tensor:
         return x.bfloat16().float()
 
-    plain = Engine("native", dtype=None)
-    told = lab.mismatch(model, IDS[0], plain, Engine("native", dtype=None, storage="bf16"))
-    wide = lab.mismatch(model, IDS[0], plain, Engine("native", dtype=None, storage="bf16", head="f32"))
+    told = lab.mismatch(model, IDS[0], NATIVE, Engine("native", dtype=None, storage="bf16"))
+    wide = lab.mismatch(model, IDS[0], NATIVE, Engine("native", dtype=None, storage="bf16", head="f32"))
     with torch.no_grad():
         x = r(model.embed(IDS[0]))
         x = r(x + r(torch.tanh(r(model.fc(r(model.norm(x)))))))
@@ -126,7 +131,8 @@ def test_a_row_and_tf32_are_found(model):
     """Volta's sums are cut at 2^-23 of a block of 4, Hopper's at 2^-25 of 16: a few FP16 results differ."""
     a, b = Engine("v100", dtype="f16"), Engine("h100", dtype="f16")
     told = lab.mismatch(Net().eval(), IDS, a, b)
-    assert [each.name for each in told.causes] == ["row"] and told.gap == told.causes[0].alone and not told.gap.is_zero
+    assert [each.name for each in told.causes] == ["row"]
+    assert told.gap == told.causes[0].alone and not told.gap.is_zero
     tf32 = lab.mismatch(Net().eval(), IDS, Engine("a100", dtype=None), Engine("a100", dtype=None, f32="tf32"))
     assert [each.name for each in tf32.causes] == ["f32"] and not tf32.gap.is_zero
 
@@ -143,13 +149,29 @@ def cancels() -> nn.Module:
 
 
 def test_a_plan_that_follows_the_batch_makes_the_batch_a_cause():
-    """oneDNN's order is another one up to 4096 multiplications: 2 tokens x 256 x 8 of one row, not those of four."""
+    """oneDNN's order is another one up to 4096 multiplications: 2 tokens x 256 x 8 of one row, not those of
+    four."""
     ids = torch.randint(8, (4, 2), generator=torch.Generator().manual_seed(1))
     cpu = {"row": "avx512_bf16", "library": "onednn"}
     told = lab.mismatch(cancels(), ids, cpu, {**cpu, "batch": 1})
     fixed = lab.mismatch(cancels(), ids, "avx512_bf16", {"row": "avx512_bf16", "batch": 1})
     assert [each.name for each in told.causes] == ["batch"] == [each.name for each in fixed.causes]
     assert not told.gap.is_zero and fixed.gap.is_zero
+
+
+def test_a_split_is_a_cause():
+    ids = torch.randint(8, (4, 6), generator=torch.Generator().manual_seed(1))
+    split = {"library": fp16lab.Plan("split-k", parts=4, partials="bf16")}
+    told = lab.mismatch(cancels(), ids, "h100", {**split, "batch": 2})
+    found = {each.name: each for each in told.causes}
+    assert found["library"].b == "split-k, parts 4, partials bf16"
+    assert found["library"].alone == told.gap and not told.gap.is_zero and found["batch"].alone.is_zero
+
+
+def test_more_runs_than_64_are_refused(model, monkeypatch):
+    monkeypatch.setattr(sys.modules["fp16lab.torch.mismatch"], "MOST_RUNS", 8)
+    with pytest.raises(ValueError, match=r"\d+ engine runs a batch are needed, and 8 are the most"):
+        lab.mismatch(model, IDS[0], "h100", {"storage": "bf16"}, by_operation=True)
 
 
 def test_what_is_possible_together_alone_is_one_cause(model):
@@ -175,7 +197,8 @@ def test_by_operation_finds_the_one_that_differs(model):
     assert {"Embedding", "LayerNorm", "add", "tanh", "addmm"} <= set(found)
     assert found["addmm"].is_zero and found["Linear"].is_zero  # BF16 already
     assert not found["Embedding"].is_zero
-    row = lab.mismatch(model, IDS, Engine("v100", dtype="f16"), Engine("h100", dtype="f16"), by_operation=True)
+    engines = Engine("v100", dtype="f16"), Engine("h100", dtype="f16")
+    row = lab.mismatch(model, IDS, *engines, by_operation=True)
     assert {each["kind"] for each in row.kinds if each["alone"] == row.gap} >= {"addmm"}
     assert all(each["alone"].is_zero for each in row.kinds if each["kind"] != "addmm")
 
@@ -202,12 +225,12 @@ class Many(nn.Module):
         (lambda model: lab.mismatch(model, IDS[0][:, :1]), ValueError, "no target that counts"),
         (lambda model: lab.mismatch(model, IDS, b=Engine(batch=3)), ValueError, "4 rows are not divisible"),
         (lambda model: lab.mismatch(model, IDS, b=Engine(pad=4)), ValueError, "a batch has 12 positions"),
-        (lambda model: lab.mismatch(model, IDS, b={"rows": 3}), ValueError, "no field of lab.Engine: row, library"),
+        (lambda model: lab.mismatch(model, IDS, b={"rows": 3}), ValueError, "no field of lab.Engine: row"),
         (lambda model: lab.mismatch(model, IDS, b=3), TypeError, "a lab.Engine or a name"),
         (lambda model: lab.mismatch(model, IDS, b="h1000"), ValueError, "h1000"),
         (lambda model: lab.mismatch(model, IDS, head="tail"), ValueError, "names no module"),
         (lambda model: lab.mismatch(model, IDS, band=(2, 3)), ValueError, "band is"),
-        (lambda model: lab.mismatch(model, IDS, "native", by_operation=True), ValueError, "rows of tensor cores"),
+        (lambda model: lab.mismatch(model, IDS, "native", by_operation=True), ValueError, "tensor cores"),
         (lambda model: lab.mismatch(Many().eval(), IDS), ValueError, "do not fit targets"),
         (lambda model: lab.mismatch(model, (IDS[0], IDS[0] + 2)), ValueError, "24 logits; a target is"),
         (lambda model: Engine(storage="f8"), ValueError, "storage is 'f8'"),
