@@ -12,12 +12,15 @@ except ModuleNotFoundError as error:
 from ..comparisons import compare
 from . import operators as _operators  # noqa: F401  (torch.ops.fp16lab)
 from .autocasting import autocast
+from .batch_invariance import BatchInvariance, batch_invariance
 from .checking import NonFiniteError, check_tensors
 from .communication import comm_hook
 from .emulating import emulate
 from .emulation import EmulationError
+from .engines import Engine
 from .explaining import Explanation, explain_overflow
 from .grad_scaler import GradScaler
+from .mismatch import Mismatch, mismatch
 from .op_statistics import op_stats
 from .recipes import Recipe, recipe, recipes
 from .recording import merge
@@ -29,22 +32,27 @@ from .twins import perturb_ulps
 from .watching import watch
 
 __all__ = [
+    "BatchInvariance",
     "EmulationError",
+    "Engine",
     "Explanation",
     "GradScaler",
     "LightningCallback",
+    "Mismatch",
     "NonFiniteError",
     "Recipe",
     "Sensitivity",
     "StepResults",
     "TrainerCallback",
     "autocast",
+    "batch_invariance",
     "check_tensors",
     "comm_hook",
     "compare",
     "emulate",
     "explain_overflow",
     "merge",
+    "mismatch",
     "op_stats",
     "perturb_ulps",
     "recipe",
