@@ -35,7 +35,7 @@ ProbabilityGap probability_gap(std::span<const double> a, std::span<const double
     throw std::invalid_argument(fmt::format("{} and {} log-probabilities, and batches of {} together",
                                             a.size(), b.size(),
                                             std::accumulate(batches.begin(), batches.end(), std::size_t{0})));
-  if (!(band >= 0)) throw std::invalid_argument(fmt::format("a band of {}; 0 or more is needed", band));
+  if (!(band >= 1)) throw std::invalid_argument(fmt::format("a band of {}; 1 or more is needed", band));
   ProbabilityGap gap{.targets = a.size()};
   std::vector<double> of_batches;
   std::size_t at = 0, outside = 0;
@@ -45,7 +45,7 @@ ProbabilityGap probability_gap(std::span<const double> a, std::span<const double
       const double difference = a[at] == b[at] ? 0 : b[at] - a[at], magnitude = std::fabs(difference);
       sum += magnitude;
       gap.mean += difference;
-      if (!(magnitude <= std::log1p(band))) ++outside;
+      if (!(magnitude <= std::log(band))) ++outside;
       if (!(magnitude <= gap.largest) && !std::isnan(gap.largest))
         gap.largest = magnitude, gap.largest_at = at;
     }

@@ -23,10 +23,10 @@ struct ProbabilityGap {
   std::size_t targets = 0;
   double mean_magnitude = 0, mean = 0, largest = 0;
   std::size_t largest_at = 0;          ///< a target
-  double outside = 0;                  ///< share of importance ratios beyond 1 + band or below 1 / (1 + band)
+  double outside = 0;                  ///< share of importance ratios outside of 1 / band to band
   std::optional<Interval> interval{};  ///< of mean_magnitude over batches, 95 %; from two batches on
 };
-/// `batches` are numbers of neighbouring targets. std::invalid_argument: lengths that do not fit, a band below 0.
+/// `batches` are numbers of neighbouring targets. std::invalid_argument: lengths that do not fit, a band below 1.
 ProbabilityGap probability_gap(std::span<const double> a, std::span<const double> b,
                                std::span<const std::size_t> batches, double band);
 

@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-budget=243044
+budget=246200
 
 case "${1:-}" in
   '') ;;

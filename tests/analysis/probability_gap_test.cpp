@@ -39,7 +39,7 @@ TEST(ProbabilityGap, LogProbabilitiesAreThoseOfTheTargets) {
 TEST(ProbabilityGap, DistancesRatiosAndBatches) {
   constexpr double infinity = std::numeric_limits<double>::infinity();
   const std::vector<double> a{-1, -2, -3, -infinity}, b{-1, -2.5, -2.75, -infinity};
-  const ProbabilityGap gap = probability_gap(a, b, std::vector<std::size_t>{2, 2}, 0.3);
+  const ProbabilityGap gap = probability_gap(a, b, std::vector<std::size_t>{2, 2}, 1.3);
   EXPECT_EQ(gap.targets, 4u);
   EXPECT_DOUBLE_EQ(gap.mean_magnitude, 0.75 / 4);
   EXPECT_DOUBLE_EQ(gap.mean, -0.25 / 4);
@@ -51,19 +51,19 @@ TEST(ProbabilityGap, DistancesRatiosAndBatches) {
   // t(0.975, 1) s / sqrt(2) of 0.25 and 0.125
   EXPECT_NEAR(gap.interval->upper - gap.interval->lower, 2 * 12.7062 * 0.0625, 1e-4);
 
-  const ProbabilityGap equal = probability_gap(a, a, std::vector<std::size_t>{4}, 0);
+  const ProbabilityGap equal = probability_gap(a, a, std::vector<std::size_t>{4}, 1);
   EXPECT_EQ(equal.mean_magnitude, 0);
   EXPECT_EQ(equal.outside, 0);
   EXPECT_FALSE(equal.interval);
   const ProbabilityGap lost =
-      probability_gap(a, std::vector<double>{-1, NAN, -3, -1}, std::vector<std::size_t>{4}, 1);
+      probability_gap(a, std::vector<double>{-1, NAN, -3, -1}, std::vector<std::size_t>{4}, 2);
   EXPECT_TRUE(std::isnan(lost.mean_magnitude) && std::isnan(lost.largest));
   EXPECT_EQ(lost.largest_at, 1u);
   EXPECT_DOUBLE_EQ(lost.outside, 0.5);
-  EXPECT_THAT(message_of([&] { probability_gap(a, b, std::vector<std::size_t>{3}, 1); }),
+  EXPECT_THAT(message_of([&] { probability_gap(a, b, std::vector<std::size_t>{3}, 2); }),
               HasSubstr("4 and 4 log-probabilities, and batches of 3 together"));
-  EXPECT_THAT(message_of([&] { probability_gap(a, b, std::vector<std::size_t>{4}, -1); }),
-              HasSubstr("a band of -1"));
+  EXPECT_THAT(message_of([&] { probability_gap(a, b, std::vector<std::size_t>{4}, 0.5); }),
+              HasSubstr("a band of 0.5"));
 }
 
 }  // namespace

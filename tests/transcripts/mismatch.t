@@ -32,7 +32,7 @@ alone, with nothing left without it.
 
 Two causes that meet: the table says what each does alone, and what is left when it alone is taken away.
 
-  $ fp16lab mismatch run --b amp.dtype=bf16 --b 'amp.excluded=["fc2"]' --band 0.001
+  $ fp16lab mismatch run --b amp.dtype=bf16 --b 'amp.excluded=["fc2"]' --band 1.001
   run: after step 40, 200 targets in 10 batches
   log-probabilities, b against a: mean distance 0.00134 [0.00124, 0.00144]
   mean difference 1.95e-05, largest 0.00504 (target 2), ratios off by more than 0.1 %: 54.5 %
@@ -51,6 +51,7 @@ Without checkpoints the weights are the first ones. What has no log-probabilitie
   fp16lab: error: nowhere: no such run folder
   $ refused mismatch run
   fp16lab: error: mismatch: expected what engine b does otherwise: --b KEY=VALUE
+  $ refused mismatch run --b amp.dtype=bf16 --band 0.5
   $ refused mismatch run --b train.seed=7
   fp16lab: error: mismatch: the settings of b change the data; settings of amp, backend or another train.batch_size leave the targets as they are
   $ refused mismatch run --b amp.dtype=f8

@@ -28,7 +28,7 @@ struct MismatchCommand {
   CommonOptions common;
   std::filesystem::path run;
   std::vector<std::string> b;
-  double band = 0.2;
+  double band = 2;
   bool json = false;
 };
 
@@ -149,6 +149,8 @@ nlohmann::ordered_json json_of(const analysis::ProbabilityGap& gap) {
 ExitCode run_mismatch(const MismatchCommand& command) {
   if (command.b.empty())
     throw CommandError(ExitCode::usage, "mismatch: expected what engine b does otherwise: --b KEY=VALUE");
+  if (!(command.band >= 1))
+    throw CommandError(ExitCode::usage, fmt::format("--band {:g}: expected 1 or more", command.band));
   if (command.b.size() > most_causes)
     throw CommandError(ExitCode::usage, fmt::format("mismatch: {} settings of b; at most {} (64 engine runs)",
                                                     command.b.size(), most_causes));
@@ -189,17 +191,18 @@ ExitCode run_mismatch(const MismatchCommand& command) {
       engines.step() == 0 ? std::string("initial weights") : fmt::format("after step {}", engines.step()),
       counted(all.targets, "target"), counted(engines.a().batches.size(), "batch"));
   fmt::print(
-      "log-probabilities, b against a: mean distance {}\nmean difference {:.3g}, largest {:.3g} (target {}), "
-      "ratios off by more than {:g} %: {:.3g} %\n",
-      text_of(all), all.mean, all.largest, all.largest_at, 100 * command.band, 100 * all.outside);
+      "log-probabilities, b against a: mean distance {0}\nmean difference {1:.3g}, largest {2:.3g} (target "
+      "{3}), "
+      "importance ratios outside of 1/{4:g} to {4:g}: {5:.3g} %\n",
+      text_of(all), all.mean, all.largest, all.largest_at, command.band, 100 * all.outside);
   if (twin) fmt::print("control, a with every weight moved by one ulp: {}\n", text_of(*twin));
-  std::size_t width = 5, of_alone = 5, of_without = 12;
+  std::size_t width = 5, of_alone = 5, of_without = 10;
   for (const Cause& cause : causes) {
     width = std::max(width, cause.name.size());
     of_alone = std::max(of_alone, text_of(cause.alone).size());
     of_without = std::max(of_without, text_of(cause.without).size());
   }
-  fmt::print("\n{:<{}}  {:<{}}  {:<{}}  interplay\n", "cause", width, "alone", of_alone, "all but this",
+  fmt::print("\n{:<{}}  {:<{}}  {:<{}}  interplay\n", "cause", width, "alone", of_alone, "without it",
              of_without);
   for (const Cause& cause : causes)
     fmt::print("{:<{}}  {:<{}}  {:<{}}  {:.2g}\n", cause.name, width, text_of(cause.alone), of_alone,
@@ -234,9 +237,7 @@ Command mismatch_command() {
             .type("KEY=VALUE")
             .repeatable()
             .offers(offer_settings());
-        options
-            .add("--band", command->band,
-                 "Importance ratios beyond 1 + X or below 1 / (1 + X) are counted (default: 0.2)")
+        options.add("--band", command->band, "Importance ratios outside of 1/X to X are counted (default: 2)")
             .type("X")
             .not_negative();
         options.flag("--json", command->json, "Print JSON instead of text");
