@@ -9,18 +9,18 @@ alone, with nothing left without it.
   $ fp16lab mismatch run --b backend.tensor_core=hopper
   run: after step 40, 200 targets in 10 batches
   log-probabilities, b against a: mean distance 0 (every bit equal)
-  mean difference 0, largest 0 (target 0), ratios off by more than 20 %: 0 %
+  mean difference 0, largest 0 (target 0), importance ratios outside of 1/2 to 2: 0 %
   control, a with every weight moved by one ulp: 0 (every bit equal)
   
-  cause                       alone                all but this         interplay
+  cause                       alone                without it           interplay
   backend.tensor_core=hopper  0 (every bit equal)  0 (every bit equal)  0
   $ fp16lab mismatch run --b scaler.policy=none --b backend.tensor_core=volta
   run: after step 40, 200 targets in 10 batches
   log-probabilities, b against a: mean distance 3.68e-08 [-4.65e-08, 1.2e-07]
-  mean difference -3.68e-08, largest 7.37e-06 (target 122), ratios off by more than 20 %: 0 %
+  mean difference -3.68e-08, largest 7.37e-06 (target 122), importance ratios outside of 1/2 to 2: 0 %
   control, a with every weight moved by one ulp: 0 (every bit equal)
   
-  cause                      alone                          all but this                   interplay
+  cause                      alone                          without it                     interplay
   backend.tensor_core=volta  3.68e-08 [-4.65e-08, 1.2e-07]  0 (every bit equal)            0
   scaler.policy=none         0 (every bit equal)            3.68e-08 [-4.65e-08, 1.2e-07]  0
   $ fp16lab mismatch run --b scaler.policy=none --b 'amp.excluded=["fc2"]' --json |
@@ -35,10 +35,10 @@ Two causes that meet: the table says what each does alone, and what is left when
   $ fp16lab mismatch run --b amp.dtype=bf16 --b 'amp.excluded=["fc2"]' --band 1.001
   run: after step 40, 200 targets in 10 batches
   log-probabilities, b against a: mean distance 0.00134 [0.00124, 0.00144]
-  mean difference 1.95e-05, largest 0.00504 (target 2), ratios off by more than 0.1 %: 54.5 %
+  mean difference 1.95e-05, largest 0.00504 (target 2), importance ratios outside of 1/1.001 to 1.001: 54.5 %
   control, a with every weight moved by one ulp: 0 (every bit equal)
   
-  cause                 alone                          all but this                   interplay
+  cause                 alone                          without it                     interplay
   amp.dtype=bf16        0.00224 [0.00198, 0.00251]     0.000206 [0.000184, 0.000228]  -0.0011
   amp.excluded=["fc2"]  0.000206 [0.000184, 0.000228]  0.00224 [0.00198, 0.00251]     -0.0011
 
@@ -52,6 +52,7 @@ Without checkpoints the weights are the first ones. What has no log-probabilitie
   $ refused mismatch run
   fp16lab: error: mismatch: expected what engine b does otherwise: --b KEY=VALUE
   $ refused mismatch run --b amp.dtype=bf16 --band 0.5
+  fp16lab: error: --band 0.5: expected 1 or more
   $ refused mismatch run --b train.seed=7
   fp16lab: error: mismatch: the settings of b change the data; settings of amp, backend or another train.batch_size leave the targets as they are
   $ refused mismatch run --b amp.dtype=f8
