@@ -2,7 +2,6 @@
 // it is declared (record.hpp); `fp16lab list records '*'` and the manual show the descriptions.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -155,19 +154,7 @@ struct RecipeRow {
   FP16LAB_RECORD_END(RecipeRow);
 
   /// What both lost together, under the names of this one.
-  RecipeRow& operator+=(const RecipeRow& other) {
-    if (other.mean_headroom && other.least_headroom) {
-      const auto own = static_cast<double>(blocks), added = static_cast<double>(other.blocks);
-      mean_headroom = (own * mean_headroom.value_or(0) + added * *other.mean_headroom) / (own + added);
-      least_headroom = std::min(least_headroom.value_or(*other.least_headroom), *other.least_headroom);
-    }
-    values += other.values;
-    made_zero += other.made_zero;
-    saturated += other.saturated;
-    blocks += other.blocks;
-    saturated_blocks += other.saturated_blocks;
-    return *this;
-  }
+  RecipeRow& operator+=(const RecipeRow& other);
 };
 
 enum class OverflowKind {
