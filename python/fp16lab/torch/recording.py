@@ -228,8 +228,8 @@ class Recording:
             raise KeyError(f"step {step} was not counted; counted are {', '.join(map(str, steps))}")
         title = f"step {step}, in {format} (values as they stand: gradients carry the loss scale)\n"
         quantized = [["operand", "product", "values", *SHARES]]
-        for row in self.operands.get(step, []):
-            quantized.append([row["tensor"], row["product"], str(row["values"]), *shares(row)])
+        for operand in self.operands.get(step, []):
+            quantized.append([operand["tensor"], operand["product"], str(operand["values"]), *shares(operand)])
         left = f"what lab.recipe left of operands\n{aligned(quantized)}" if len(quantized) > 1 else ""
         return title + aligned(lines) + left
 
