@@ -18,7 +18,7 @@ namespace fp16lab::analysis {
 /// std::invalid_argument: logits that are no rows of one length, a target outside of it.
 std::vector<double> log_probabilities(std::span<const float> logits, std::span<const std::int32_t> targets);
 
-/// Of b against a, gap = b - a for each target. Equal log-probabilities, infinities too, are a gap of exactly 0.
+/// What b differs from a: gap = b - a for each target. Equal log-probabilities, infinities too, are a gap of exactly 0.
 struct ProbabilityGap {
   std::size_t targets = 0;
   double mean_magnitude = 0, mean = 0, largest = 0;

@@ -378,10 +378,11 @@ class Program {
     app_.allow_extras();
     app_.require_subcommand(0, 1);  // after a command its name is an argument: list config_keys train
     for (const Command& command :
-         {train_command(), sweep_command(), model_command(), hist_command(), replay_command(),
-          compare_command(), mismatch_command(), sensitivity_command(), report_command(), inspect_command(), softfloat_command(),
-          mma_command(), reveal_command(), policy_command(), list_command(), devices_command(),
-          self_check_command(), ask_command(), help_command(), completion_command()})
+         {train_command(),      sweep_command(),   model_command(),     hist_command(),
+          replay_command(),     compare_command(), mismatch_command(),  sensitivity_command(),
+          report_command(),     inspect_command(), softfloat_command(), mma_command(),
+          reveal_command(),     policy_command(),  list_command(),      devices_command(),
+          self_check_command(), ask_command(),     help_command(),      completion_command()})
       add(command);
   }
 

@@ -46,6 +46,9 @@ class PredictionTap : public engine::Tap {
   void see(const engine::Event& event) override {
     const auto* const batch = event.as<engine::EvaluatedBatch>();
     if (batch == nullptr) return;
+    if (batch->targets.dtype() != DType::i32)
+      throw CommandError(ExitCode::usage,
+                         "mismatch: the test data have soft labels; targets that are classes are needed");
     const engine::Tensor logits = engine::widened(backend_, batch->output);
     std::vector<float> values(static_cast<std::size_t>(logits.element_count()));
     backend_.download(logits, std::as_writable_bytes(std::span(values)));
