@@ -22,6 +22,7 @@ from .explaining import Explanation, explain_overflow
 from .grad_scaler import GradScaler
 from .mismatch import Mismatch, mismatch
 from .op_statistics import op_stats
+from .optimizer_check import OptimizerCheck, check_optimizer
 from .recipes import Recipe, recipe, recipes
 from .recording import merge
 from .sensitivity import Sensitivity, sensitivity
@@ -40,12 +41,14 @@ __all__ = [
     "LightningCallback",
     "Mismatch",
     "NonFiniteError",
+    "OptimizerCheck",
     "Recipe",
     "Sensitivity",
     "StepResults",
     "TrainerCallback",
     "autocast",
     "batch_invariance",
+    "check_optimizer",
     "check_tensors",
     "comm_hook",
     "compare",

@@ -145,7 +145,7 @@ def test_a_watched_training_has_the_same_bits(amp, scaled):
         lambda: torch.amp.GradScaler("cpu", init_scale=2.0**10),
     ],
 )
-def test_clipping_and_norm_behind_a_scaler(make):
+def test_clipping_and_norm_after_a_scaler(make):
     _, w, norms = train(True, scaler=make(), clip=0.1)
     assert [step.grad_norm for step in w.recording.steps] == pytest.approx(norms, rel=1e-6)
     assert {step.loss_scale for step in w.recording.steps} == {2.0**10}
