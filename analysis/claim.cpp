@@ -69,7 +69,7 @@ std::string claims_count(std::span<const Claim> claims) {
   };
   add(counted(Verdict::holds, true), "holds", "hold");
   add(counted(Verdict::fails, true), "fails", "fail");
-  add(counted(Verdict::fails, false), "is behind", "are behind");
+  add(counted(Verdict::fails, false), "falls short", "fall short");
   add(counted(Verdict::cannot_tell, true), "is undecided", "are undecided");
   add(counted(Verdict::rehearsed, true), "was rehearsed", "were rehearsed");
   add(counted(Verdict::not_run, true), "was not run", "were not run");

@@ -1,6 +1,6 @@
 # Copies the public headers of fp16lab_libraries, folders of fp16lab_sources, to fp16lab_headers. There "numerics/x.hpp" is "fp16lab/numerics/x.hpp", and
 # every header begins with portability.hpp, which refuses -ffast-math. Not public are kernels, the tables that programs of
-# the device share, the back ends behind the seam, and single policies.
+# the device share, the back ends, and single policies.
 cmake_minimum_required(VERSION 3.25)
 set(internal "-inl[.]h$|_(kernels|functions|programs)[.]hpp$|_thrust[.]hpp$|highway_targets|vector_clones|gemm_support|emulated_gemm_(limits|scales)|^numerics/c_interface/")
 string(APPEND internal "|^numerics/text/|record_csv|record_json|run_json_values|sealed_json|^reports/embedded|percent_text|tensor_findings|interval_json|^engine/backend/(checks|requirements|gradient_passes|strides|update_rules)[.]hpp$")

@@ -366,7 +366,7 @@ class Backend {
   /// An empty sum is +0; an empty max throws. Adjacent axes reduce together, in one TREE, by reshaping first.
   void reduce(ReduceOp op, const Tensor& x, int axis, Tensor& out, CastProbe* probe = nullptr);
   /// x (rows x columns) f, index (rows) i32 in [0, columns): out (rows) = x[r, index[r]]. An index out of
-  /// range throws std::out_of_range naming the row and the value; where the device runs behind the host, at
+  /// range throws std::out_of_range naming the row and the value; where the device runs asynchronously, at
   /// the latest in the next verb that hands numbers to the host, and what the verbs between stored is
   /// unspecified.
   void pick(const Tensor& x, const Tensor& index, Tensor& out);

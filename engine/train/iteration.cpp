@@ -274,7 +274,7 @@ std::vector<std::string> Iteration::nonfinite_parameters(std::size_t group) {
 /// scaler.on_overflow = zero makes an infinity finite.
 void Iteration::keep_names(std::size_t group) {
   if (names_[group] || !counted_[group].empty()) return;
-  if (!runs_behind_host() && !options_.graph) {
+  if (!runs_asynchronously() && !options_.graph) {
     names_[group] = nonfinite_parameters(group);
     return;
   }
@@ -328,7 +328,7 @@ bool Iteration::load_batches(std::uint64_t number, std::span<const data::Batch> 
 
 void Iteration::fetch_ahead() {
   const std::uint64_t next = number_ + 1;
-  if (!runs_behind_host() || next >= options_.steps) return;
+  if (!runs_asynchronously() || next >= options_.steps) return;
   if (!loaded_.empty()) {
     load_batches(next);  // after the replay that still reads them, in the order of the device's work
   } else {

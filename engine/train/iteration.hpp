@@ -119,7 +119,7 @@ class Iteration {
   /// Ends it: the scaler's update, and the gradient dump where it is due. std::logic_error for a method that
   /// recorded no loss.
   void end();
-  /// If the back end runs behind the host: prepares the data of the next iteration while the device is still
+  /// If the back end runs asynchronously: prepares the data of the next iteration while the device is still
   /// at work on the last one.
   void fetch_ahead();
   /// Bytes of the last iteration's inputs, and of what it had made when its first backward pass began.
@@ -172,7 +172,7 @@ class Iteration {
 
  private:
   /// Is there work of the device left when a verb returns?
-  bool runs_behind_host() const { return backend_->records() && !step_.on_host(); }
+  bool runs_asynchronously() const { return backend_->records() && !step_.on_host(); }
   bool dumping() const { return dumps(number_); }
   /// Gradients of these parameters by shard become their mean.
   void reduce(optim::Optimizer& optimizer);

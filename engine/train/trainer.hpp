@@ -7,7 +7,7 @@
 // From the weights to "step or skip" it is the method's (Supervised::run in engine/train/method.cpp); the
 // last arrow, records, checkpoints and evaluations are the trainer's.
 //
-// Where the back end runs behind the host, the host gives the whole iteration away and prepares the data of
+// Where the back end runs asynchronously, the host gives the whole iteration away and prepares the data of
 // the next one before it waits. It waits where it records: for the StepState, the loss and the digest of
 // every step; with scaler.per_loss for the scale of loss 0; for the counts of an observed step, all at once;
 // for the names of gradients in a step that overflowed. Policies that decide by counts wait for those of

@@ -29,7 +29,7 @@ void prepare_process();
 void catch_interrupts();
 bool interrupted();
 /// What the first signal writes to stderr at once: the terminal may be in a state that a second one would
-/// leave behind. The text must live on; empty: nothing.
+/// keep. The text must live on; empty: nothing.
 void write_on_interrupt(std::string_view text);
 
 /// What a run or a sweep says on stdout once its results are saved: nothing if descriptor 1 was closed from the

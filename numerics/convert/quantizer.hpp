@@ -34,7 +34,7 @@ enum class ScaleRule : std::uint8_t {
   te,            ///< Transformer Engine
   te_pow2,       ///< the same with FP32 scales cut to powers of two, as its block scaling does
   torchao,       ///< torchao; its FP32 scales are made in FP64 and rounded once
-  deepseek,      ///< amax / top; x / scale
+  deepseek,      ///< amax / top; x / scale, so that a block of zeros is NaN, as in its first kernel
   deepgemm,      ///< max(amax, 1e-4) / top; x * (1 / scale)
   deepgemm_pow2  ///< the same, the scale rounded up to a power of two (UE8M0)
 };

@@ -65,7 +65,7 @@ TEST(Claims, ReadTheSameEverywhere) {
   EXPECT_EQ(claims_lines(std::span(all).subspan(3, 2)),
             "  FAILS, as recorded       theirs: 0.0671 (expected 0.067)\n  HOLDS, RECORDED AS FAILS new: 1\n")
       << "what was measured need not be said twice";
-  EXPECT_EQ(claims_count(all), "6 claims: 2 hold, 2 fail, 1 is behind, 1 was not run; 1 of 2 as recorded");
+  EXPECT_EQ(claims_count(all), "6 claims: 2 hold, 2 fail, 1 falls short, 1 was not run; 1 of 2 as recorded");
 }
 
 TEST(Claims, AsJsonHaveWhatTheyHave) {

@@ -8,21 +8,21 @@ alone, with nothing left without it.
 
   $ fp16lab mismatch run --b backend.tensor_core=hopper
   run: after step 40, 200 targets in 10 batches
-  log-probabilities, b against a: mean distance 0 (every bit equal)
+  log-probabilities, b against a: mean distance 0 (all equal)
   mean difference 0, largest 0 (target 0), importance ratios outside of 1/2 to 2: 0 %
-  control, a with every weight moved by one ulp: 0 (every bit equal)
+  control, a with every weight moved by one ulp: 0 (all equal)
   
-  cause                       alone                without it           interplay
-  backend.tensor_core=hopper  0 (every bit equal)  0 (every bit equal)  0
+  cause                       alone          without it     interplay
+  backend.tensor_core=hopper  0 (all equal)  0 (all equal)  0
   $ fp16lab mismatch run --b scaler.policy=none --b backend.tensor_core=volta
   run: after step 40, 200 targets in 10 batches
   log-probabilities, b against a: mean distance 3.68e-08 [-4.65e-08, 1.2e-07]
   mean difference -3.68e-08, largest 7.37e-06 (target 122), importance ratios outside of 1/2 to 2: 0 %
-  control, a with every weight moved by one ulp: 0 (every bit equal)
+  control, a with every weight moved by one ulp: 0 (all equal)
   
   cause                      alone                          without it                     interplay
-  backend.tensor_core=volta  3.68e-08 [-4.65e-08, 1.2e-07]  0 (every bit equal)            0
-  scaler.policy=none         0 (every bit equal)            3.68e-08 [-4.65e-08, 1.2e-07]  0
+  backend.tensor_core=volta  3.68e-08 [-4.65e-08, 1.2e-07]  0 (all equal)                  0
+  scaler.policy=none         0 (all equal)                  3.68e-08 [-4.65e-08, 1.2e-07]  0
   $ fp16lab mismatch run --b scaler.policy=none --b 'amp.excluded=["fc2"]' --json |
   > of_json '[(c["setting"], c["alone"]["mean_magnitude"] == x["b"]["mean_magnitude"] > 0,
   >           c["without"]["mean_magnitude"] == 0, c["interplay"] == 0) for c in x["causes"]]' 'x["step"]' 'x["targets"]'
@@ -36,7 +36,7 @@ Two causes that meet: the table says what each does alone, and what is left when
   run: after step 40, 200 targets in 10 batches
   log-probabilities, b against a: mean distance 0.00134 [0.00124, 0.00144]
   mean difference 1.95e-05, largest 0.00504 (target 2), importance ratios outside of 1/1.001 to 1.001: 54.5 %
-  control, a with every weight moved by one ulp: 0 (every bit equal)
+  control, a with every weight moved by one ulp: 0 (all equal)
   
   cause                 alone                          without it                     interplay
   amp.dtype=bf16        0.00224 [0.00198, 0.00251]     0.000206 [0.000184, 0.000228]  -0.0011
@@ -61,3 +61,11 @@ Without checkpoints the weights are the first ones. What has no log-probabilitie
   $ small errors --set model.loss=mse --set data.classes=0 --set train.steps=1
   $ refused mismatch errors --b amp.dtype=bf16
   fp16lab: error: errors: log-probabilities are of classes or symbols: a run with cross_entropy, and with test data, is needed
+  $ numbers() { for i in $(seq $2); do printf ' %s' $1; done; }
+  $ arrays soft.npz "x_train=<f4 40,8$(numbers 1 320)" "y_train=<f4 40,4$(numbers 0.25 160)" \
+  > "x_test=<f4 20,8$(numbers 1 160)" "y_test=<f4 20,4$(numbers 0.25 80)"
+  $ printf '%s\n' '[model]' 'layer = [{ type = "mlp", widths = [4] }]' '[data]' 'name = "arrays"' 'path = "soft.npz"' \
+  > '[train]' 'steps = 1' '[amp]' 'level = "O1"' > small.toml
+  $ small soft
+  $ refused mismatch soft --b amp.dtype=bf16
+  fp16lab: error: mismatch: the test data have soft labels; targets that are classes are needed

@@ -133,7 +133,7 @@ struct Cause {
 };
 
 std::string text_of(const analysis::ProbabilityGap& gap) {
-  if (gap.mean_magnitude == 0) return "0 (every bit equal)";
+  if (gap.mean_magnitude == 0) return "0 (all equal)";
   std::string text = fmt::format("{:.3g}", gap.mean_magnitude);
   if (gap.interval) text += fmt::format(" [{:.3g}, {:.3g}]", gap.interval->lower, gap.interval->upper);
   return text;

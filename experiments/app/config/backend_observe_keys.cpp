@@ -1,5 +1,5 @@
 // Keys backend.*, parallel.*, observe.*, checkpoint.* and report.*: on what a run computes, and what it
-// leaves behind.
+// writes.
 #include "experiments/app/config/config_key_rows.hpp"
 #include "experiments/app/registry.hpp"
 

@@ -104,7 +104,7 @@ class LivePanel {
   std::vector<PanelLine> drawn_;
 };
 
-/// The size of the terminal behind stderr; 80 x 24 where there is none.
+/// The size of the terminal of stderr; 80 x 24 where there is none.
 PanelSize terminal_size();
 /// What the environment allows: NO_COLOR, and UTF-8 in LC_ALL, LC_CTYPE or LANG.
 PanelStyle terminal_style();

@@ -86,7 +86,7 @@ Directory find_directory(const InputFile& file) {
   Directory directory{.entries = u16(end, 10), .offset = u32(end, 16), .size = u32(end, 12)};
   if (u16(end, 4) != u16(end, 6) || u16(end, 8) != u16(end, 10))
     file.fail_at(end_offset + 4, "an archive of several parts, which is not read");
-  std::uint64_t behind = end_offset;  // end of the directory
+  std::uint64_t directory_end = end_offset;
   if (directory.entries == saturated16 || directory.offset == saturated32 || directory.size == saturated32) {
     const std::uint64_t locator_offset = end_offset - std::min(end_offset, locator_length);
     const Bytes locator = read_bytes(file, locator_offset, std::min(end_offset, locator_length));
@@ -102,13 +102,13 @@ Directory find_directory(const InputFile& file) {
       if (u32(end64, 16) != 0 || u32(end64, 20) != 0 || u64(end64, 24) != u64(end64, 32))
         file.fail_at(end64_offset + 16, "an archive of several parts, which is not read");
       directory = {.entries = u64(end64, 32), .offset = u64(end64, 48), .size = u64(end64, 40)};
-      behind = end64_offset;
+      directory_end = end64_offset;
     }
   }
-  if (directory.offset > behind || directory.size != behind - directory.offset)
+  if (directory.offset > directory_end || directory.size != directory_end - directory.offset)
     file.fail_at(end_offset,
                  fmt::format("the central directory is said to have {} bytes at byte {}, but ends at byte {}",
-                             directory.size, directory.offset, behind));
+                             directory.size, directory.offset, directory_end));
   if (directory.size > directory_limit)
     file.fail_at(end_offset, fmt::format("a central directory of {} bytes; at most {} are read",
                                          directory.size, directory_limit));

@@ -49,9 +49,9 @@ struct LineFileFormat {
 /// What stays up to the last row whose step is at most `last`. `check` sees every row that stays and throws
 /// std::runtime_error with the reason. `written` and `sha256`: how many must stay, and the digest of what
 /// stays, where that is known.
-FileCut cut_behind(const LineFileFormat& format, std::uint64_t last, std::optional<std::uint64_t> written,
-                   const std::string* sha256,
-                   const std::function<void(std::string_view, std::uint64_t)>& check) {
+FileCut cut_after(const LineFileFormat& format, std::uint64_t last, std::optional<std::uint64_t> written,
+                  const std::string* sha256,
+                  const std::function<void(std::string_view, std::uint64_t)>& check) {
   const std::string path = format.path.string();
   std::size_t number = 1;
   const auto fail = [&](const std::string& why) {
@@ -160,8 +160,8 @@ RunCut find_cut(const std::filesystem::path& run_folder, std::uint64_t step, std
     return found == written->sha256.end() ? nullptr : &found->second;
   };
   const auto jsonl = [&](std::string_view name, std::uint64_t RunRows::*file, auto parse) {
-    return cut_behind({.path = run_folder / name, .prefix = "{\"step\":"}, step, rows(file), digest(name),
-                      [parse](std::string_view line, std::uint64_t) { parse(line); });
+    return cut_after({.path = run_folder / name, .prefix = "{\"step\":"}, step, rows(file), digest(name),
+                     [parse](std::string_view line, std::uint64_t) { parse(line); });
   };
   const std::filesystem::path steps = run_folder / run_file::steps;
   std::uint64_t reached = 0;
@@ -177,14 +177,14 @@ RunCut find_cut(const std::filesystem::path& run_folder, std::uint64_t step, std
   };
   RunCut cut;
   cut.steps =
-      cut_behind({.path = steps, .header = csv_header<StepRow>()}, step, {}, digest(run_file::steps), check);
+      cut_after({.path = steps, .header = csv_header<StepRow>()}, step, {}, digest(run_file::steps), check);
   if (reached != step)
     throw std::runtime_error(
         fmt::format("{} ends at step {}, before its checkpoint of step {}", steps.string(), reached, step));
   cut.evaluations =
-      cut_behind({.path = run_folder / run_file::evaluations, .header = csv_header<EvaluationRow>()},
-                 step - 1, rows(&RunRows::evaluations), digest(run_file::evaluations),
-                 [](std::string_view line, std::uint64_t) { parse_csv<EvaluationRow>(line); });
+      cut_after({.path = run_folder / run_file::evaluations, .header = csv_header<EvaluationRow>()}, step - 1,
+                rows(&RunRows::evaluations), digest(run_file::evaluations),
+                [](std::string_view line, std::uint64_t) { parse_csv<EvaluationRow>(line); });
   cut.histograms = jsonl(run_file::histograms, &RunRows::histograms, run_json::parse_json_line<HistogramRow>);
   if (written || is_there(run_folder / run_file::overflows))
     cut.overflows = jsonl(run_file::overflows, &RunRows::overflows, run_json::parse_json_line<OverflowRow>);

@@ -65,7 +65,7 @@ std::vector<Expected> recipes() {
           {"mxfp6-e2m3", {"mxfp6-e2m3"}, {"mxfp6-e2m3"}, {"mxfp6-e2m3"}},
           {"mxfp4", {"mxfp4"}, {"mxfp4"}, {"mxfp4"}},
           {"nvfp4", {"nvfp4"}, {"nvfp4-2d"}, {"nvfp4"}, true, true},
-          {"deepseek-fp8", {"fp8-1x128"}, {"fp8-128x128"}, {"fp8-1x128"}},
+          {"deepseek-fp8", {"fp8-1x128", deepgemm}, {"fp8-128x128", deepgemm}, {"fp8-1x128", deepgemm}},
           {"te-delayed", {"fp8-tensor"}, {"fp8-tensor"}, {"fp8-tensor-e5m2"}},
           {"te-current", {"fp8-tensor"}, {"fp8-tensor"}, {"fp8-tensor-e5m2"}},
           {"te-block", {"fp8-1x128", te_pow2}, {"fp8-128x128", te_pow2}, {"fp8-1x128", te_pow2}}};
@@ -258,6 +258,22 @@ TEST_F(BlockRecipes, GiveTheBitsOfBlocksQuantizedAndMultipliedByTheirRows) {
     Values updated = w.values;
     for (std::size_t i = 0; i < updated.size(); ++i) updated[i] -= 0x1p-3F * bits.dw[i];
     EXPECT_EQ(values_of(*backend, weight.value), updated);
+  }
+}
+
+// Images have a border, a ReLU has neurons that never fire.
+TEST_F(BlockRecipes, BlocksOfZerosAreZeros) {
+  x.values.assign(x.values.size(), 0);
+  g.values.assign(g.values.size(), 0);
+  for (const Expected& recipe : recipes()) {
+    SCOPED_TRACE(recipe.recipe);
+    Tape tape(*backend);
+    amp::Autocast autocast(tape, {.level = Level::O1, .recipe = recipe.recipe});
+    Parameter weight("fc1.weight", tensor_of(*backend, {outputs, inputs}, w.values));
+    const auto [y, dx, dw] = computed(autocast, tape, weight);
+    for (std::size_t i = 0; i < y.size(); ++i) EXPECT_EQ(y[i], bias[i % bias.size()]);
+    EXPECT_EQ(dx, Values(x.values.size(), 0));
+    EXPECT_EQ(dw, Values(w.values.size(), 0));
   }
 }
 

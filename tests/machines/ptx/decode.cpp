@@ -100,7 +100,7 @@ Code Decoder::run() {
   }
   code_.dynamic_shared_offset = rounded_up(code_.static_shared_bytes, dynamic_alignment_);
   if (dynamic_address_ && *dynamic_address_ != space_begin + code_.dynamic_shared_offset)
-    module_.fail(kernel_.body.line(), "shared memory is declared behind a use of .extern .shared memory");
+    module_.fail(kernel_.body.line(), "shared memory is declared after a use of .extern .shared memory");
   if (code_.instructions.size() >= Access::most_instructions)
     module_.fail(kernel_.body.line(), "too many instructions");
   return std::move(code_);
@@ -236,7 +236,7 @@ void Decoder::place_operands(std::span<const Slot> slots, std::span<const Operan
     if (next == operands.size()) break;  // an optional one
     const Operand& operand = operands[next++];
     if (!operand.second.empty() && slot.letter != 'S')
-      fail(fmt::format("'|{}' behind an operand", operand.second));
+      fail(fmt::format("'|{}' after an operand", operand.second));
     const char letter = slot.letter;
     if (letter == 'm' || letter == 's' || letter == 'g') {
       const Space space = letter == 's' ? Space::shared : letter == 'g' ? Space::global : instruction.space;

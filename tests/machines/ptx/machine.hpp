@@ -74,7 +74,7 @@ class DeviceMemory {
   void free(std::byte* address);
   /// The allocation that holds [address, address + bytes); null if there is none.
   Allocation* find(std::uint64_t address, std::size_t bytes);
-  /// "behind the end of ... " and the like, for messages.
+  /// "after the end of ... " and the like, for messages.
   std::string nearest(std::uint64_t address) const;
 
  private:

@@ -55,7 +55,7 @@ std::string DeviceMemory::nearest(std::uint64_t address) const {
   const std::uint64_t end = begin + allocation.bytes;
   const std::string place = address < begin ? fmt::format("{} bytes before", begin - address)
                             : address < end ? fmt::format("at byte {} of", address - begin)
-                                            : fmt::format("{} bytes behind the end of", address - end);
+                                            : fmt::format("{} bytes after the end of", address - end);
   return fmt::format("{} {} of {} bytes", place, allocation.what, allocation.bytes);
 }
 

@@ -1,4 +1,4 @@
-// Indices out of range on a device that runs behind the host: kernels note the first one, and the next verb
+// Indices out of range on a device that runs asynchronously: kernels note the first one, and the next verb
 // that hands numbers to the host throws it (CudaBackend::raise_noted_fault).
 //
 // "First" does not depend on the order of threads: it is the first verb on the stream (a later launch finds

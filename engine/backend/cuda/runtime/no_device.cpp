@@ -17,7 +17,7 @@ std::string no_device_text(int driver_version, int runtime_version, std::string_
         "the NVIDIA driver runs CUDA {} at most, and this program was built with CUDA {}; update the "
         "driver, or build with an older toolkit",
         version_text(driver_version), version_text(runtime_version));
-  if (cuda_words.empty()) return "CUDA finds no GPU behind the NVIDIA driver";
+  if (cuda_words.empty()) return "CUDA finds no GPU with the NVIDIA driver";
   return std::string(cuda_words);
 }
 

@@ -247,8 +247,8 @@ __global__ void place_sums(const T* x, const std::int32_t* index, const NamedBy*
     const Member place = member_of(i, map.by_place_run, map.by_step);
     const std::int64_t base = place.run * map.windows * map.step + place.lane;
     const std::int64_t first = std::int64_t{by.first} << shift,
-                       behind = (std::int64_t{0xffffffffu - by.minus_last} + 1) << shift,
-                       last = behind < map.windows ? behind : map.windows;
+                       beyond = (std::int64_t{0xffffffffu - by.minus_last} + 1) << shift,
+                       last = beyond < map.windows ? beyond : map.windows;
     float sum = -0.0f;  // -0 + x is x
     for (std::int64_t window = first; window < last; ++window) {
       const std::int64_t element = base + window * map.step;

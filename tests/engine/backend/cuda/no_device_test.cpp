@@ -16,7 +16,7 @@ TEST(NoDevice, SaysWhatToDo) {
             "the NVIDIA driver runs CUDA 12.2 at most, and this program was built with CUDA 13.0; update the "
             "driver, or "
             "build with an older toolkit");
-  EXPECT_EQ(no_device_text(13000, 13000, ""), "CUDA finds no GPU behind the NVIDIA driver");
+  EXPECT_EQ(no_device_text(13000, 13000, ""), "CUDA finds no GPU with the NVIDIA driver");
   EXPECT_EQ(no_device_text(13000, 12080, "all devices are busy"), "all devices are busy");
 }
 

@@ -32,7 +32,7 @@ TEST_F(Resume, TwentyKillsAtRandomMomentsChangeNoBit) {
     all.emplace_back("--resume");
     return all;
   }();
-  int kills = 0, finished = 0, in_the_middle = 0, steps_lost = 0, behind_a_checkpoint = 0, half_written = 0;
+  int kills = 0, finished = 0, in_the_middle = 0, steps_lost = 0, after_a_checkpoint = 0, half_written = 0;
   double longest = 0.3;  // seconds
   std::string run = "run0";
   const auto expect_whole = [&](const testing_support::Finished& result) {
@@ -69,17 +69,17 @@ TEST_F(Resume, TwentyKillsAtRandomMomentsChangeNoBit) {
       else
         ++half_written;
     }
-    if (saved > 0) ++behind_a_checkpoint;
+    if (saved > 0) ++after_a_checkpoint;
     if (hashes.size() > saved) ++steps_lost;
   }
   EXPECT_EQ(kills, rounds);
   expect_whole(fp16lab(arguments(run, command)));
   std::printf(
-      "%d kills in %d runs: %d between the first step and the last, %d behind a checkpoint, %d with steps "
+      "%d kills in %d runs: %d between the first step and the last, %d after a checkpoint, %d with steps "
       "after it, %d with a half-written checkpoint\n",
-      kills, finished, in_the_middle, behind_a_checkpoint, steps_lost, half_written);
+      kills, finished, in_the_middle, after_a_checkpoint, steps_lost, half_written);
   EXPECT_GE(in_the_middle, rounds / 4);
-  EXPECT_GE(behind_a_checkpoint, rounds / 4);
+  EXPECT_GE(after_a_checkpoint, rounds / 4);
 }
 
 }  // namespace

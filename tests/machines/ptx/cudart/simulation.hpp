@@ -22,7 +22,7 @@
 
 namespace fp16lab::engine::ptx::cudart {
 
-/// Objects behind opaque pointers; Refusal (cudaErrorInvalidResourceHandle) for one that is not there.
+/// Objects that opaque pointers name; Refusal (cudaErrorInvalidResourceHandle) for one that is not there.
 template <class Object>
 class Handles {
  public:

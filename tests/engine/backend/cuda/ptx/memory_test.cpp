@@ -43,10 +43,10 @@ TEST(PtxMemory, MisalignedAccessesAreFaults) {
 
 TEST(PtxMemory, AccessesOutsideAreFaults) {
   const std::pair<const char*, const char*> cases[] = {
-      {"ld.global.u32 %r1, [%d1+256];", "0 bytes behind the end of input of 256 bytes"},
+      {"ld.global.u32 %r1, [%d1+256];", "0 bytes after the end of input of 256 bytes"},
       {"ld.global.v4.u32 {%r1, %r2, %r3, %r4}, [%d1+-16];", "16 bytes before input"},
       {"mov.u64 %d3, 0; ld.global.u32 %r1, [%d3];", "outside of all allocations"},
-      {"ld.u8 %r1, [%d1+300];", "44 bytes behind the end of input"},
+      {"ld.u8 %r1, [%d1+300];", "44 bytes after the end of input"},
       {"st.shared.u32 [cells+64], %r0;", "the block has 64 bytes"},
       {"mov.u32 %r3, cells; sub.s32 %r3, %r3, 4; ld.shared.u32 %r1, [%r3];", "the block has 64 bytes"},
       {"mov.u32 %r3, 0; ld.shared.u32 %r1, [%r3];", "the block has 64 bytes"},
@@ -238,8 +238,8 @@ TEST(PtxCopies, ArriveWhenTheyAreWaitedFor) {
 }
 
 TEST(PtxCopies, ArriveNoSooner) {
-  const auto faults = [](const std::string& behind, bool watch = true) {
-    SmallKernel kernel{.body = copying("16") + behind, .variables = stage, .threads = 64};
+  const auto faults = [](const std::string& more, bool watch = true) {
+    SmallKernel kernel{.body = copying("16") + more, .variables = stage, .threads = 64};
     kernel.options.watch_races = watch;
     return kernel.fault();
   };
@@ -283,7 +283,7 @@ TEST(PtxCopies, CheckTheirAddresses) {
       {"cp.async.cg.shared.global [%r5+8], [%d3], 16;", "not aligned"},
       {"cp.async.cg.shared.global [%r5], [%d3+8], 16;", "not aligned"},
       {"cp.async.cg.shared.global [%r5+1024], [%d3], 16;", "the block has 1024 bytes"},
-      {"cp.async.cg.shared.global [%r5], [%d1+256], 16; cp.async.wait_all;", "behind the end of input"}};
+      {"cp.async.cg.shared.global [%r5], [%d1+256], 16; cp.async.wait_all;", "after the end of input"}};
   for (const auto& [copy, why] : cases) {
     SmallKernel kernel{.body = copying("16") + "cp.async.wait_all; bar.sync 0;" + copy, .variables = stage};
     EXPECT_THAT(kernel.fault(), HasSubstr(why)) << copy;
@@ -302,7 +302,7 @@ TEST(PtxDeviceMemory, KnowsItsAllocations) {
   EXPECT_EQ(memory.find(address, 101), nullptr);
   EXPECT_EQ(memory.find(address - 1, 1), nullptr);
   EXPECT_EQ(memory.nearest(address + 50), "at byte 50 of a of 100 bytes");
-  EXPECT_EQ(memory.nearest(address + 101), "1 bytes behind the end of a of 100 bytes");
+  EXPECT_EQ(memory.nearest(address + 101), "1 bytes after the end of a of 100 bytes");
   EXPECT_EQ(memory.nearest(reinterpret_cast<std::uintptr_t>(b) - 2), "2 bytes before b of 100 bytes");
   EXPECT_THROW(memory.free(a + 1), std::invalid_argument);
   memory.free(a);
