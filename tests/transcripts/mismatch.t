@@ -65,7 +65,7 @@ Without checkpoints the weights are the first ones. What has no log-probabilitie
   $ arrays soft.npz "x_train=<f4 40,8$(numbers 1 320)" "y_train=<f4 40,4$(numbers 0.25 160)" \
   > "x_test=<f4 20,8$(numbers 1 160)" "y_test=<f4 20,4$(numbers 0.25 80)"
   $ printf '%s\n' '[model]' 'layer = [{ type = "mlp", widths = [4] }]' '[data]' 'name = "arrays"' 'path = "soft.npz"' \
-  > '[train]' 'steps = 1' '[amp]' 'level = "O1"' > small.toml
+  > '[train]' 'batch_size = 20' 'steps = 1' '[amp]' 'level = "O1"' > small.toml
   $ small soft
   $ refused mismatch soft --b amp.dtype=bf16
   fp16lab: error: mismatch: the test data have soft labels; targets that are classes are needed
