@@ -43,6 +43,11 @@ OrderedJson observed_json(const RunSet& set, const std::vector<WorkloadMaterial>
 /// steps: what the operands of all layers together lost to a recipe. Null for a run without one. (observed_section.cpp)
 OrderedJson blocks_json(const Run& run, std::size_t points);
 
+/// {"targets", "batches", "b", "twin", "causes": [{"name", "alone", "without"}], "operations": [{"name", "alone"}]} of what fp16lab
+/// mismatch or lab.mismatch left in the run's folder, a gap as [mean, lower, upper], the last two null without an
+/// interval. Null for a run without. std::runtime_error for a file that is something else. (mismatch_section.cpp)
+OrderedJson mismatch_json(const Run& run);
+
 /// {"computed_by": a table, "groups": [{"facts", "commands", "count", "runs", "configuration"}]}: what computed the runs, and
 /// command, sources, machine and data of every one. (provenance_section.cpp)
 OrderedJson provenance_json(const RunSet& set);

@@ -118,6 +118,11 @@ OrderedJson configuration_json(const RunSet& set, const Configuration& configura
   if (OrderedJson blocks = blocks_json(set.runs[configuration.runs.front()], detail.curve_points);
       !blocks.is_null())
     json["blocks"] = std::move(blocks);
+  for (const std::size_t run : configuration.runs)
+    if (OrderedJson causes = mismatch_json(set.runs[run]); !causes.is_null()) {
+      json["mismatch"] = std::move(causes);
+      break;
+    }
   const ScaleTrace trace =
       thinned(scale_trace(set.runs[configuration.runs.front()].folder.steps), detail.trace_points);
   json["trace"] = {{"changes", changes_json(trace.changes)}, {"skipped", changes_json(trace.skipped)}};

@@ -42,6 +42,17 @@ Two causes that meet: the table says what each does alone, and what is left when
   amp.dtype=bf16        0.00224 [0.00198, 0.00251]     0.000206 [0.000184, 0.000228]  -0.0011
   amp.excluded=["fc2"]  0.000206 [0.000184, 0.000228]  0.00224 [0.00198, 0.00251]     -0.0011
 
+In a run's folder the split is part of its page, as a figure too. A file that is something else is told apart.
+
+  $ fp16lab mismatch run --b amp.dtype=bf16 --b 'amp.excluded=["fc2"]' -o run > /dev/null
+  $ fp16lab report run --quiet > /dev/null && ls run/figures | grep mismatch
+  mismatch-classifier-on-normal-fp16-no-scaling.figure.json
+  mismatch-classifier-on-normal-fp16-no-scaling.png
+  mismatch-classifier-on-normal-fp16-no-scaling.svg
+  $ echo '{"b": 3}' > run/mismatch.json; failed report run --quiet
+  fp16lab: error: run/mismatch.json: not what fp16lab mismatch writes: key 'targets' not found
+  $ rm run/mismatch.json
+
 Without checkpoints the weights are the first ones. What has no log-probabilities, or changes the data, is refused.
 
   $ small first --set train.steps=1

@@ -15,7 +15,10 @@
 #include "experiments/app/commands.hpp"
 #include "experiments/app/run/continuation.hpp"
 #include "experiments/app/run/prepared_run.hpp"
+#include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/files/disk/folder.hpp"
 #include "numerics/files/run/run_folder.hpp"
+#include "numerics/files/run/run_schema.hpp"
 #include "numerics/text/own_command.hpp"
 #include "numerics/text/text.hpp"
 
@@ -173,20 +176,25 @@ ExitCode run_mismatch(const MismatchCommand& command) {
   };
   std::ranges::stable_sort(
       causes, [](const Cause& x, const Cause& y) { return x.alone.mean_magnitude > y.alone.mean_magnitude; });
+  nlohmann::ordered_json json{{"run", command.run.string()},
+                              {"step", engines.step()},
+                              {"targets", all.targets},
+                              {"batches", engines.a().batches.size()},
+                              {"band", command.band},
+                              {"b", json_of(all)},
+                              {"twin", twin ? json_of(*twin) : nlohmann::ordered_json()}};
+  for (const Cause& cause : causes)
+    json["causes"].push_back({{"setting", cause.name},
+                              {"alone", json_of(cause.alone)},
+                              {"without", json_of(cause.without)},
+                              {"interplay", json_number(interplay(cause))}});
+  const std::string text = json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + '\n';
+  if (!command.common.out.empty()) {
+    make_folders(command.common.out);
+    write_file_atomically(std::filesystem::path(command.common.out) / run_file::mismatch, text);
+  }
   if (command.json) {
-    nlohmann::ordered_json json{{"run", command.run.string()},
-                                {"step", engines.step()},
-                                {"targets", all.targets},
-                                {"batches", engines.a().batches.size()},
-                                {"band", command.band},
-                                {"b", json_of(all)},
-                                {"twin", twin ? json_of(*twin) : nlohmann::ordered_json()}};
-    for (const Cause& cause : causes)
-      json["causes"].push_back({{"setting", cause.name},
-                                {"alone", json_of(cause.alone)},
-                                {"without", json_of(cause.without)},
-                                {"interplay", json_number(interplay(cause))}});
-    fmt::print("{}\n", json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+    fmt::print("{}", text);
     return ExitCode::ok;
   }
   fmt::print(
@@ -229,9 +237,11 @@ Command mismatch_command() {
           "0.",
       .examples =
           "  fp16lab mismatch results/gpt --b backend.tensor_core=ampere --b amp.dtype=bf16\n"
-          "  fp16lab mismatch results/gpt --set data.test_subset=8192 --b 'amp.excluded=[\"head\"]' --json",
+          "  fp16lab mismatch results/gpt --set data.test_subset=8192 --b 'amp.excluded=[\"head\"]' --json\n"
+          "  fp16lab mismatch results/gpt --b amp.dtype=bf16 -o results/gpt && fp16lab report results/gpt",
       .uses = {.set = "What both engines do otherwise than the run, such as --set data.test_subset=8192 "
                       "(repeatable)",
+               .out = "Folder for mismatch.json; the page of a run shows the one in the run's folder",
                .threads = true},
       .declare = [](Options& options) -> Command::Run {
         auto command = std::make_shared<MismatchCommand>();

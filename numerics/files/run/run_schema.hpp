@@ -58,6 +58,7 @@ inline constexpr std::string_view report = "report.html";
 inline constexpr std::string_view replay = "replay.json";
 inline constexpr std::string_view replay_summary = "replay.csv";
 inline constexpr std::string_view replay_traces = "replay_traces.csv";
+inline constexpr std::string_view mismatch = "mismatch.json";
 /// The folder's owner while a process writes in it (experiments/app/run/folder_claim.hpp); no run leaves it.
 inline constexpr std::string_view claim = "claim.json";
 }  // namespace run_file
@@ -67,7 +68,7 @@ struct RunFileName {
   std::string_view what;
   bool is_folder = false;
 };
-inline constexpr std::array<RunFileName, 17> run_folder_files{{
+inline constexpr std::array<RunFileName, 18> run_folder_files{{
     {run_file::manifest, "who, what, where, how it ended; whole file, replaced atomically"},
     {run_file::config, "the resolved configuration; whole file"},
     {run_file::steps, "one row an optimizer iteration; grows line by line"},
@@ -87,6 +88,7 @@ inline constexpr std::array<RunFileName, 17> run_folder_files{{
     {run_file::replay, "whole file, of fp16lab replay RUN -o RUN"},
     {run_file::replay_summary, "whole file, beside replay.json"},
     {run_file::replay_traces, "whole file, beside replay.json"},
+    {run_file::mismatch, "whole file, of fp16lab mismatch RUN -o RUN, or lab.mismatch"},
 }};
 
 /// In the folder of a sweep, beside its runs: NAME.toml is the configuration of a run that it means to make

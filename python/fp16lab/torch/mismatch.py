@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -105,6 +108,25 @@ class Mismatch:
         rows += [_line(f"only {kind['kind']}", "", "", kind["alone"], "") for kind in self.kinds]
         return aligned([head, *rows])
 
+    def save(self, folder: str | os.PathLike[str]) -> Path:
+        """Writes mismatch.json there, in which fp16lab report draws the split if it is a run folder (of
+        lab.watch); returns its path. OSError: no folder."""
+        told = {
+            "targets": self.tokens,
+            "batches": self.batches,
+            "band": list(self.band),
+            "b": _json_of(self.gap),
+            "twin": None if self.twin is None else _json_of(self.twin),
+            "causes": [
+                {"setting": f"{each.name}={each.b}", "alone": _json_of(each.alone), "without": _json_of(each.without)}
+                for each in self.causes
+            ],
+            "operations": [{"kind": each["kind"], "alone": _json_of(each["alone"])} for each in self.kinds],
+        }
+        path = Path(folder) / "mismatch.json"
+        _core.write_file_atomically(os.fspath(path), json.dumps(told, indent=2).encode() + b"\n")
+        return path
+
     def __str__(self) -> str:
         low, high = self.band
         told = f"{self.tokens} tokens in {self.batches} batches, {self.runs} engine runs each; nats"
@@ -118,6 +140,12 @@ class Mismatch:
         if self.first is not None:
             told += f"\nfirst result that differs: {self.first[1]} of {self.first[0] or '(model)'}"
         return f"{told}\nattention is its plain algorithm in both engines\n\n{self.table()}"
+
+
+def _json_of(gap: Gap) -> dict[str, Any]:
+    """As fp16lab mismatch writes it."""
+    interval = None if gap.interval is None else list(gap.interval)
+    return {"mean_magnitude": gap.mean_abs, "interval": interval, "mean": gap.mean, "largest": gap.largest, "outside": gap.outside}
 
 
 def _line(name: str, a: str, b: str, gap: Gap, without: str) -> list[str]:

@@ -251,3 +251,19 @@ def test_the_page_runs(capsys):
     exec("\n".join(re.findall(r"```python\n(.*?)```", page, re.S)), {})
     shown = capsys.readouterr().out
     assert "both engines" in shown and "'Embedding') Embedding" in shown and "fixed size" in shown
+
+
+def test_a_run_folder_shows_the_split(model, tmp_path):
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with lab.watch(model, every=1, optimizer=optimizer, name="mine", seed=1) as watched:
+        model(IDS[0]).sum().backward()
+        optimizer.step()
+    watched.save(tmp_path / "run")
+    told = lab.mismatch(model, IDS, "h100", Engine("h100", dtype="f16", head="f32"), by_operation=True)
+    assert told.save(tmp_path / "run") == tmp_path / "run" / "mismatch.json"
+    fp16lab.program.run("report", tmp_path / "run", "--quiet")
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert '"mismatch":{"targets":132,"batches":3' in page and '"name":"dtype=f16"' in page
+    assert all(f'{{"name":"{kind["kind"]}"' in page for kind in told.kinds) and told.kinds
+    with pytest.raises(OSError, match="nowhere"):
+        told.save(tmp_path / "nowhere")

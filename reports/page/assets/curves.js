@@ -43,6 +43,10 @@ function startPanels() {
     const [workload, index] = place.dataset.blocks.split(','), configuration = data.workloads[workload].configurations[index];
     fill(place, `by operand ${configuration.label}`, blockPanels(configuration));
   }
+  for (const place of document.querySelectorAll('[data-mismatch]')) {
+    const [workload, index] = place.dataset.mismatch.split(','), configuration = data.workloads[workload].configurations[index];
+    fill(place, `by cause ${configuration.label}`, mismatchPanels(configuration));
+  }
 }
 
 // A line that follows the pointer, or the arrow keys, and says what every curve has there.

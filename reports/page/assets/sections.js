@@ -161,13 +161,18 @@ const blocksOf = ({configurations}, i) => configurations.flatMap(({label, blocks
   return [folded(`Blocks: what operands lost to the recipe of ${label}`, [panels], configurations.filter(other => other.blocks)[0].label === label)];
 });
 
+const mismatchesOf = ({configurations}, i) => configurations.flatMap(({label, mismatch}, c) => {
+  if (!mismatch) return [];
+  return [folded(`Mismatch: why another engine gives the targets of ${label} other log-probabilities`, [placeOf('div', 'mismatch', `${i},${c}`)], true)];
+});
+
 function tablesOf({workloads, overview, observed}) {
   const nodes = overview ? [element('h3', {id: 'overview', textContent: 'Against FP32, over all workloads'}), paragraph('Mean paired difference of the final metric to FP32, in the metric’s own sign, and its verdict: equal (within the workload’s margin), better, worse, or cannot tell.', 'soft'), tableOf(overview)] : [];
   workloads.forEach((workload, i) => {
     const {name, summary, network} = workload;
     const costs = placeOf('div', 'costs', i);
     costs.className = 'pair';
-    nodes.push(element('h3', {textContent: name}), paragraph(summary.words, 'soft'), tableOf(summary.table), costs, ...blocksOf(workload, i), ...network ? [networkOf(network, name)] : []);
+    nodes.push(element('h3', {textContent: name}), paragraph(summary.words, 'soft'), tableOf(summary.table), costs, ...blocksOf(workload, i), ...mismatchesOf(workload, i), ...network ? [networkOf(network, name)] : []);
   });
   if (observed.length > 0) nodes.push(element('h3', {id: 'tensors', textContent: 'Other tensors'}), paragraph('What the first seed of each configuration recorded besides gradients (observe.tensors), in the last step in which it did.'),
     ...observed.map(({summary, words, table}) => folded(summary, [paragraph(words, 'soft'), tableOf(table)])));
