@@ -47,6 +47,11 @@ function(fp16lab_compile_together target batch)
                          $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wshadow=local>)
 endfunction()
 
+# Sources that compute nothing often: -O1 takes a third off the time that -O3 takes to compile them.
+function(fp16lab_compile_plainly target)
+  target_compile_options(${target} PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>)
+endfunction()
+
 # fp16lab_library(name SOURCES ... LINK ... [PUBLIC] [TOGETHER] [EXCEPT REGEX]): a folder of the project. PUBLIC: others
 # link it (scripts/install.cmake), shared with BUILD_SHARED_LIBS; such a library exports what is in our
 # namespace. TOGETHER: the compiler takes its sources eight at a time, in half of the time, for they include the same
