@@ -62,11 +62,11 @@ BATCH_PAIRS = {
 class Characters:
     """A causal network of the King James Bible's characters; every tenth verse is for the test."""
 
-    steps, lr, rows, scored = 1000, 3e-3, 32, ROWS
+    lr, rows, scored = 3e-3, 32, ROWS
 
-    def __init__(self, model) -> None:
+    def __init__(self, model, steps: int) -> None:
         torch.manual_seed(1)
-        self.model = model()
+        self.model, self.steps = model(), steps
         train, test = (" ".join(text for text, _ in part) for part in verses())
         self.train, self.test = (torch.tensor(list(part.encode("ascii", "replace"))) for part in (train, test))
 
@@ -115,7 +115,7 @@ def mixture():
     return model
 
 
-NETWORKS = {"gpt": lambda: Characters(gpt), "minilm": MiniLM, "moe": lambda: Characters(mixture)}
+NETWORKS = {"gpt": lambda: Characters(gpt, 1000), "minilm": MiniLM, "moe": lambda: Characters(mixture, 400)}
 
 
 def trained(task, steps: int, path: Path):
