@@ -27,9 +27,19 @@ class Results:
 
 
 def mean(values: list[float]) -> tuple[float, float, float]:
-    """And its interval of 95 % over batches."""
+    """And its interval of 95 % over batches, which fewer than three do not bound."""
     middle = sum(values) / len(values)
+    if len(values) < 3:
+        return middle, -math.inf, math.inf
     low, high = _core.judge([values], [0], [0], 1.0, "nats")[0]["interval"] or (middle, middle)  # all equal
+    return middle, low, high
+
+
+def typical(values: list[float]) -> tuple[float, float, float]:
+    """The geometric mean and its interval; where a value is zero, the mean alone."""
+    if not all(values):
+        return sum(values) / len(values), -math.inf, math.inf
+    middle, low, high = (math.exp(each) for each in mean([math.log(value) for value in values]))
     return middle, low, high
 
 
@@ -39,7 +49,7 @@ def ratio(over: list[float], under: list[float], low: float, high: float) -> str
         return f"exactly zero: {'holds' if low == 0 else 'fails'}"
     if not all(over + under):
         return "some are exactly zero: cannot tell"
-    middle, *ends = (math.exp(each) for each in mean([math.log(x / y) for x, y in zip(over, under)]))
+    middle, *ends = typical([x / y for x, y in zip(over, under)])
     inside = low < ends[0] and ends[1] < high
     word = "holds" if inside else "fails" if ends[1] < low or ends[0] > high else "cannot tell"
     return f"{middle:.3g} [{ends[0]:.3g}, {ends[1]:.3g}]: {word}"
@@ -106,22 +116,25 @@ def show(all_: dict[str, Results], folder: Path) -> None:
         }
         for row, (line, parts) in enumerate(LINES.items(), 1):
             for pair, what in parts:
-                middle, low, high = mean(r.of(pair, what))
+                middle, low, high = typical(r.of(pair, what))
                 print(f"  {line:26} {pair:15} {middle:.3g} [{low:.3g}, {high:.3g}]")
                 label = "FP32, native" if pair == "this CPU" else "FP16" if pair == "FP16" else "BF16"
-                at = row + 0.18 * (list(SERIES).index(label) - 1) * (len(parts) > 1)
+                at = row + 0.22 * (list(SERIES).index(label) - 1) * (len(parts) > 1)
                 if middle > 0:
                     series[label]["points"].append([middle, at])
-                    series[label]["segments"].append([max(low, middle / 9), at, high, at, 1.6])
+                    if high < math.inf:
+                        series[label]["segments"].append([low, at, high, at, 1.6])
         x = {"title": "mean |gap|, nats", "log": True, "low": 1e-8, "high": 0.1, "form": "power10"}
-        y = {"names": list(LINES), "hidden": bool(panels), "tall": 27}
+        y = {"names": list(LINES), "hidden": bool(panels)}
         title = {"gpt": "small GPT", "minilm": "MiniLM", "moe": "mixture of experts"}[name]
-        panels.append({"kind": "plot", "title": title, "x": x, "y": y, "series": list(series.values())})
+        panels.append(
+            {"kind": "plot", "title": title, "height": 390, "x": x, "y": y, "series": list(series.values())}
+        )
     figure = {
         "stem": "causes",
         "title": "How far two engines' log-probabilities are apart, cause by cause",
-        "axes": "No dot: every log-probability has the same bits.",
-        "caption": "Means over batches and their intervals of 95 %.",
+        "axes": "Mean of a batch, over batches: geometric mean and interval of 95 %. No dot: the same bits.",
+        "caption": "Geometric means over batches and their intervals of 95 %.",
         "columns": 3,
         "styles": {label: {"color": color} for label, color in SERIES.items()},
         "panels": panels,

@@ -163,6 +163,7 @@ def test_the_claims_about_the_mismatch_of_known_gaps(tmp_path, monkeypatch, caps
     ]
     assert claims.ratio([0.0] * 3, [1.0] * 3, 0, 1) == "exactly zero: holds"
     assert claims.ratio([0.0, 1.0, 2.0], [1.0] * 3, 0, 1).endswith("cannot tell")
+    assert claims.ratio([1.0] * 2, [9.0] * 2, 0, 1).endswith("cannot tell")  # too few
     middle, low, high = claims.mean([1.0, 2.0, 3.0])
     assert middle == 2 and high - 2 == 2 - low == pytest.approx(4.302653 / math.sqrt(3))
     figure = json.loads((tmp_path / "causes.figure.json").read_text())
