@@ -117,7 +117,8 @@ def show(all_: dict[str, Results], folder: Path) -> None:
         for row, (line, parts) in enumerate(LINES.items(), 1):
             for pair, what in parts:
                 middle, low, high = typical(r.of(pair, what))
-                print(f"  {line:26} {pair:15} {middle:.3g} [{low:.3g}, {high:.3g}]")
+                about = f"[{low:.3g}, {high:.3g}]" if high < math.inf else ""
+                print(f"  {line:26} {pair:15} {middle:.3g} {about}")
                 label = "FP32, native" if pair == "this CPU" else "FP16" if pair == "FP16" else "BF16"
                 at = row + 0.22 * (list(SERIES).index(label) - 1) * (len(parts) > 1)
                 if middle > 0:
