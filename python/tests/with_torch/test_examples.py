@@ -3,6 +3,8 @@
 import csv
 import doctest
 import importlib
+import json
+import math
 import os
 import pkgutil
 import re
@@ -129,6 +131,44 @@ def test_adam_state_of_known_numbers(tmp_path):
     judged = {line.split("  ")[0].strip(): line.rsplit("  ", 1)[1] for line in shown[begin + 5 :]}
     assert judged["FP16, nearest"] == judged["BF16, nearest"] == "not saved"
     assert judged["BF16, stochastic"] == "saved" and "zero  55.56 %" in shown[begin + 5]
+
+
+def gaps(size, causes, twin=1e-3):
+    def gap(mean, at):
+        return {"mean_abs": mean * 1.01**at, "largest": 10 * mean * 1.02**at}
+
+    return [
+        {"gap": gap(size, at), "twin": gap(twin, -at), "rest": 0.0, "tokens": 8}
+        | {"causes": {name: {"alone": gap(value, at)} for name, value in causes.items()}}
+        for at in range(5)
+    ]
+
+
+def test_the_claims_about_the_mismatch_of_known_gaps(tmp_path, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(PYTHON / "examples")
+    claims = importlib.import_module("mismatch_claims")
+    of = {"row": 1e-3, "library": 1.45e-3, "storage": 0.03, "head": 0.001}
+    found = {"BF16": gaps(0.04, of), "FP16": gaps(0.005, of), "format": gaps(0.05, {})}
+    found |= {"two FP32 heads": gaps(0.02, {}), "fixed order": gaps(0, {})}
+    found |= {"oneDNN's order": gaps(0, {}), "this CPU": gaps(1e-7, {}, 1e-5)}
+    claims.write(tmp_path / "gpt.json", found)
+    networks = {"gpt": claims.Results(tmp_path / "gpt.json")}
+    claims.claims(networks)
+    claims.show(networks, tmp_path)
+    shown = capsys.readouterr().out.splitlines()
+    words = {line.split(":")[0]: line.rsplit(": ")[-1] for line in shown if re.match(r"\d+\. ", line)}
+    assert list(words.values()) == [
+        *("holds", "holds", "holds", "holds", "cannot tell", "holds", "cannot tell"),
+        *("holds", "fails", "holds", "holds", "fails"),
+    ]
+    assert claims.ratio([0.0] * 3, [1.0] * 3, 0, 1) == "exactly zero: holds"
+    assert claims.ratio([0.0, 1.0, 2.0], [1.0] * 3, 0, 1).endswith("cannot tell")
+    assert claims.ratio([1.0] * 2, [9.0] * 2, 0, 1).endswith("cannot tell")  # too few
+    middle, low, high = claims.mean([1.0, 2.0, 3.0])
+    assert middle == 2 and high - 2 == 2 - low == pytest.approx(4.302653 / math.sqrt(3))
+    figure = json.loads((tmp_path / "causes.figure.json").read_text())
+    dots = [len(series["points"]) for series in figure["panels"][0]["series"]]
+    assert dots == [8, 6, 2]  # none where a gap is zero
 
 
 @pytest.mark.parametrize("name", [each.name for each in pkgutil.iter_modules(fp16lab.torch.__path__)])
