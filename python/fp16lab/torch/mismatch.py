@@ -32,7 +32,7 @@ class Gap:
     with the importance ratio r = exp(lp_a - lp), which estimates KL(other || a) where the other engine
     sampled the tokens.
     outside: the share of r that is outside of the band. interval: 95 % of mean_abs, over batches (three or
-    more).
+    more). of_batches: mean_abs of each batch, for pairs with another gap's.
     """
 
     mean_abs: float
@@ -41,6 +41,7 @@ class Gap:
     k3: float
     outside: float
     interval: tuple[float, float] | None = None
+    of_batches: tuple[float, ...] = ()
 
     @property
     def is_zero(self) -> bool:
@@ -110,7 +111,7 @@ class Mismatch:
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Writes mismatch.json there, in which fp16lab report draws the split if it is a run folder (of
-        lab.watch); returns its path. OSError: no folder."""
+        lab.watch); returns its path. RuntimeError: no such folder."""
         told = {
             "targets": self.tokens,
             "batches": self.batches,
@@ -332,6 +333,7 @@ class _Split:
             k3=float((ratios - 1 + gaps).mean()),
             outside=float(outside.double().mean()),
             interval=interval,
+            of_batches=tuple(means),
         )
 
     def _worst(self, values: list[torch.Tensor]) -> dict[str, Any]:

@@ -133,6 +133,8 @@ def test_a_row_and_tf32_are_found(model):
     told = lab.mismatch(Net().eval(), IDS, a, b)
     assert [each.name for each in told.causes] == ["row"]
     assert told.gap == told.causes[0].alone and not told.gap.is_zero
+    each = [lab.mismatch(Net().eval(), ids, a, b).gap.mean_abs for ids in IDS]
+    assert told.gap.of_batches == tuple(each) and told.gap.mean_abs == pytest.approx(sum(each) / 3, rel=1e-9)
     tf32 = lab.mismatch(Net().eval(), IDS, Engine("a100", dtype=None), Engine("a100", dtype=None, f32="tf32"))
     assert [each.name for each in tf32.causes] == ["f32"] and not tf32.gap.is_zero
 
@@ -265,5 +267,5 @@ def test_a_run_folder_shows_the_split(model, tmp_path):
     page = (tmp_path / "run" / "report.html").read_text()
     assert '"mismatch":{"targets":132,"batches":3' in page and '"name":"dtype=f16"' in page
     assert all(f'{{"name":"{kind["kind"]}"' in page for kind in told.kinds) and told.kinds
-    with pytest.raises(OSError, match="nowhere"):
+    with pytest.raises(RuntimeError, match="nowhere"):
         told.save(tmp_path / "nowhere")
