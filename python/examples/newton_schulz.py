@@ -85,8 +85,10 @@ def measured(spectrum: str, seed: int) -> dict[str, dict[str, float]]:
     exact = newton_schulz(given, torch.float64)
     results = {engine: computed(given, engine).double() for engine in ENGINES}
     with lab.emulate("h100"):
-        assert torch.equal(_zeropower_via_newtonschulz(given, (DEFAULT_A, DEFAULT_B, DEFAULT_C), 5, EPS).double(), results["bf16, h100"])
-    moved = given * (1 + 2.0**-23 * torch.randint(0, 2, given.shape, generator=torch.Generator().manual_seed(-seed)).float())
+        theirs = _zeropower_via_newtonschulz(given, (DEFAULT_A, DEFAULT_B, DEFAULT_C), 5, EPS)
+    assert torch.equal(theirs.double(), results["bf16, h100"])
+    up = torch.randint(0, 2, given.shape, generator=torch.Generator().manual_seed(-seed)).float()
+    moved = given * (1 + 2.0**-23 * up)
     results["bf16, h100, twin"] = computed(moved, "bf16, h100").double()
     # Added after the first run, in which BF16's own cast hid that ulp in some matrices: one bit of one BF16 number.
     flipped = given.bfloat16()
@@ -115,14 +117,46 @@ def ratio(runs: list[dict], above: tuple[str, str], below: tuple[str, str]) -> t
 
 #: Claim: two distances, and what their ratio must be, as an interval that holds the whole 95 % interval.
 CLAIMS = {
-    "1. BF16: Hopper is nearer to Ampere than a tenth of what BF16 costs": (("bf16, h100", "to bf16, a100"), ("bf16, h100", "to FP64"), (0, 0.1)),
-    "2. BF16: the tensor core costs nothing beside storage (exact sums)": (("bf16, h100", "to FP64"), ("bf16, exact sums", "to FP64"), (0.95, 1.05)),
-    "3. BF16: the generation moves no more than one ulp of the FP32 gradient": (("bf16, h100", "to bf16, a100"), ("bf16, h100, twin", "to bf16, h100"), (0, 1)),
-    "3a. ... than the last bit of one BF16 element (added after the run)": (("bf16, h100", "to bf16, a100"), ("bf16, h100, one bit", "to bf16, h100"), (0, 1)),
-    "4. FP16 is at least four times nearer to FP64 than BF16": (("bf16, h100", "to FP64"), ("f16, h100", "to FP64"), (4, math.inf)),
-    "5. Volta's truncated sums cost FP16 at most a tenth more than Hopper's": (("f16, v100", "to FP64"), ("f16, h100", "to FP64"), (0, 1.1)),
-    "6. FP16 sums cost FP16 less than a factor of two": (("f16, h100, FP16 sums", "to FP64"), ("f16, h100", "to FP64"), (0, 2)),
-    "7. TF32 is nearer than FP16, which has as many digits": (("tf32, h100", "to FP64"), ("f16, h100", "to FP64"), (0, 1)),
+    "1. BF16: Hopper is nearer to Ampere than a tenth of what BF16 costs": (
+        ("bf16, h100", "to bf16, a100"),
+        ("bf16, h100", "to FP64"),
+        (0, 0.1),
+    ),
+    "2. BF16: the tensor core costs nothing beside storage (exact sums)": (
+        ("bf16, h100", "to FP64"),
+        ("bf16, exact sums", "to FP64"),
+        (0.95, 1.05),
+    ),
+    "3. BF16: the generation moves no more than one ulp of the FP32 gradient": (
+        ("bf16, h100", "to bf16, a100"),
+        ("bf16, h100, twin", "to bf16, h100"),
+        (0, 1),
+    ),
+    "3a. ... than the last bit of one BF16 element (added after the run)": (
+        ("bf16, h100", "to bf16, a100"),
+        ("bf16, h100, one bit", "to bf16, h100"),
+        (0, 1),
+    ),
+    "4. FP16 is at least four times nearer to FP64 than BF16": (
+        ("bf16, h100", "to FP64"),
+        ("f16, h100", "to FP64"),
+        (4, math.inf),
+    ),
+    "5. Volta's truncated sums cost FP16 at most a tenth more than Hopper's": (
+        ("f16, v100", "to FP64"),
+        ("f16, h100", "to FP64"),
+        (0, 1.1),
+    ),
+    "6. FP16 sums cost FP16 less than a factor of two": (
+        ("f16, h100, FP16 sums", "to FP64"),
+        ("f16, h100", "to FP64"),
+        (0, 2),
+    ),
+    "7. TF32 is nearer than FP16, which has as many digits": (
+        ("tf32, h100", "to FP64"),
+        ("f16, h100", "to FP64"),
+        (0, 1),
+    ),
 }
 
 
@@ -135,7 +169,8 @@ def judge(told: dict[str, list[dict]]) -> None:
                 words.append(f"{spectrum}: the second distance is 0 in {hidden} of {len(runs)}: cannot tell")
                 continue
             mean, low, high = ratio(runs, above, below)
-            verdict = "holds" if least <= low and high <= most else "fails" if high < least or low > most else "cannot tell"
+            holds, fails = least <= low and high <= most, high < least or low > most
+            verdict = "holds" if holds else "fails" if fails else "cannot tell"
             words.append(f"{spectrum}: {mean:.3g} [{low:.3g}, {high:.3g}] {verdict}")
         print(claim, *words, sep="\n    ")
     print("\nmean distance to FP64; least and greatest singular value")

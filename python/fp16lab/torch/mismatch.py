@@ -146,7 +146,8 @@ class Mismatch:
 def _json_of(gap: Gap) -> dict[str, Any]:
     """As fp16lab mismatch writes it."""
     interval = None if gap.interval is None else list(gap.interval)
-    return {"mean_magnitude": gap.mean_abs, "interval": interval, "mean": gap.mean, "largest": gap.largest, "outside": gap.outside}
+    numbers = {"mean": gap.mean, "largest": gap.largest, "outside": gap.outside}
+    return {"mean_magnitude": gap.mean_abs, "interval": interval, **numbers}
 
 
 def _line(name: str, a: str, b: str, gap: Gap, without: str) -> list[str]:

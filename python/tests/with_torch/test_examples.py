@@ -133,6 +133,26 @@ def test_adam_state_of_known_numbers(tmp_path):
     assert judged["BF16, stochastic"] == "saved" and "zero  55.56 %" in shown[begin + 5]
 
 
+def test_newton_schulz_of_small_matrices(monkeypatch, capsys):
+    monkeypatch.syspath_prepend(PYTHON / "examples")
+    script = importlib.import_module("newton_schulz")
+    monkeypatch.setattr(script, "ROWS", 16)
+    monkeypatch.setattr(script, "COLUMNS", 32)
+    told = script.measured("normal", 1)  # and PyTorch's own has its bits in BF16
+    distances = {engine: run["to FP64"] for engine, run in told.items()}
+    assert 0 == distances["FP64"] < distances["f16, h100"] < distances["bf16, h100"] < 0.05
+    assert 0.5 < told["FP64"]["least"] < told["FP64"]["greatest"] < 1.3
+
+    keys = set().union(*told.values())
+
+    def known(runs):
+        return [{engine: dict.fromkeys(keys, of) for engine in told} for of in runs]
+
+    script.judge({"equal": known([1.0] * 10), "none": known([0.0] * 10)})
+    words = [line.rsplit(" ", 1)[1] for line in capsys.readouterr().out.splitlines() if "equal: " in line]
+    assert words == ["fails", "holds", "holds", "holds", "fails", "holds", "holds", "holds"]
+
+
 def gaps(size, causes, twin=1e-3):
     def gap(mean, at):
         return {"mean_abs": mean * 1.01**at, "largest": 10 * mean * 1.02**at}
