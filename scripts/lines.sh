@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-budget=246200
+budget=247800
 
 case "${1:-}" in
   '') ;;
