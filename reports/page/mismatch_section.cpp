@@ -17,11 +17,16 @@
 namespace fp16lab::reports {
 namespace {
 
+/// Null for a number that is not finite, which files have as a string.
+OrderedJson number_of(const OrderedJson& json) {
+  return json.is_string() ? OrderedJson() : OrderedJson(json.get<double>());
+}
+
 OrderedJson gap_of(const OrderedJson& gap) {
   const OrderedJson& interval = gap.at("interval");
-  OrderedJson numbers{gap.at("mean_magnitude").get<double>(), nullptr, nullptr};
+  OrderedJson numbers{number_of(gap.at("mean_magnitude")), nullptr, nullptr};
   for (std::size_t end = 0; end < 2 && !interval.is_null(); ++end)
-    numbers[1 + end] = interval.at(end).get<double>();
+    numbers[1 + end] = number_of(interval.at(end));
   return numbers;
 }
 

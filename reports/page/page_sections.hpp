@@ -45,7 +45,7 @@ OrderedJson blocks_json(const Run& run, std::size_t points);
 
 /// {"targets", "batches", "b", "twin", "causes": [{"name", "alone", "without"}], "operations": [{"name", "alone"}]} of what fp16lab
 /// mismatch or lab.mismatch left in the run's folder, a gap as [mean, lower, upper], the last two null without an
-/// interval. Null for a run without. std::runtime_error for a file that is something else. (mismatch_section.cpp)
+/// interval, all three where they are not finite. Null for a run without. std::runtime_error for a file that is something else. (mismatch_section.cpp)
 OrderedJson mismatch_json(const Run& run);
 
 /// {"computed_by": a table, "groups": [{"facts", "commands", "count", "runs", "configuration"}]}: what computed the runs, and

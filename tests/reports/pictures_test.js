@@ -138,11 +138,11 @@ const tests = {
   },
   'a mismatch is a row for each cause, and rings where it has been left out'() {
     const curve = {step: [], mean: [], low: [], high: []}, style = {color: '#0072B2'}, mismatch = {targets: 2000, batches: 10, b: [.03, .02, .04], twin: [0, null, null],
-      causes: [{name: 'amp.dtype=bf16', alone: [.03, .02, .04], without: [.001, -.001, .003]}, {name: 'amp.excluded=fc2', alone: [0, null, null], without: [.03, null, null]}], operations: [{name: 'softmax', alone: [.002, null, null]}]};
+      causes: [{name: 'amp.dtype=bf16', alone: [.03, .02, .04], without: [.001, -.001, .003]}, {name: 'amp.excluded=fc2', alone: [0, null, null], without: [.03, null, null]}], operations: [{name: 'softmax', alone: [.002, null, null]}, {name: 'exp', alone: [null, null, null]}]};
     const figures = figuresOf({replays: [], scales: [0, 1], runs: [], workloads: [{name: 'net', slug: 'net', configurations: [{label: 'FP16', slug: 'fp16', style, curve, mismatch}]}]}).filter(f => f.stem.startsWith('mismatch-'));
     assert.deepStrictEqual(figures.map(f => [f.stem, f.panels.length]), [['mismatch-net-fp16', 1]]);
     const [{series: [alone, without], y, x}] = figures[0].panels;
-    assert.deepStrictEqual(y.names, ['all that b does: 0.030', 'amp.dtype=bf16: 0.030', 'amp.excluded=fc2: 0', 'only softmax: 0.0020', 'a, one ulp off: 0']);
+    assert.deepStrictEqual(y.names, ['all that b does: 0.030', 'amp.dtype=bf16: 0.030', 'amp.excluded=fc2: 0', 'only softmax: 0.0020', 'only exp: not finite', 'a, one ulp off: 0']);
     assert.deepStrictEqual([alone.points.length, without.points, without.segments], [5, [[.001, 2], [.03, 3]], [[-.001, 2, .003, 2, 1.6]]]);
     assert.ok(x.low < -.001 && x.high > .04 && texts(drawFigure(figures[0])).includes('amp.dtype=bf16: 0.030'));
   },

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -125,7 +126,7 @@ class Mismatch:
             "operations": [{"kind": each["kind"], "alone": _json_of(each["alone"])} for each in self.kinds],
         }
         path = Path(folder) / "mismatch.json"
-        _core.write_file_atomically(os.fspath(path), json.dumps(told, indent=2).encode() + b"\n")
+        _core.write_file_atomically(os.fspath(path), json.dumps(told, indent=2, allow_nan=False).encode() + b"\n")
         return path
 
     def __str__(self) -> str:
@@ -145,9 +146,14 @@ class Mismatch:
 
 def _json_of(gap: Gap) -> dict[str, Any]:
     """As fp16lab mismatch writes it."""
-    interval = None if gap.interval is None else list(gap.interval)
-    numbers = {"mean": gap.mean, "largest": gap.largest, "outside": gap.outside}
-    return {"mean_magnitude": gap.mean_abs, "interval": interval, **numbers}
+    interval = None if gap.interval is None else [_finite(end) for end in gap.interval]
+    numbers = {"mean_magnitude": gap.mean_abs, "mean": gap.mean, "largest": gap.largest, "outside": gap.outside}
+    return {"interval": interval, **{name: _finite(value) for name, value in numbers.items()}}
+
+
+def _finite(value: float) -> float | str:
+    """Numbers that JSON lacks are strings in our files."""
+    return value if math.isfinite(value) else "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
 def _line(name: str, a: str, b: str, gap: Gap, without: str) -> list[str]:

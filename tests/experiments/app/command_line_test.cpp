@@ -37,7 +37,7 @@ TEST_F(CommandLine, HelpShowsAndCommandsTakeTheirOwnOptionsOnly) {
                                                          {"hist", {"--out"}},
                                                          {"replay", {"--set", "--out"}},
                                                          {"compare", {"--out"}},
-                                                         {"mismatch", {"--set"}},
+                                                         {"mismatch", {"--set", "--out"}},
                                                          {"sensitivity", {}},
                                                          {"report", {"--out"}},
                                                          {"inspect", {}},
