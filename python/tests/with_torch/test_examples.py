@@ -201,7 +201,7 @@ def test_docstring_examples(name):
 @pytest.mark.parametrize("name", fp16lab.torch.__all__)
 def test_what_is_public_shows_an_example(name):
     """Explanation and such are what the examples of their functions get."""
-    results = ("BatchInvariance", "Explanation", "Mismatch", "NonFiniteError", "Sensitivity", "StepResults")
+    results = ("BatchInvariance", "Explanation", "Mismatch", "NonFiniteError", "OptimizerCheck", "Sensitivity", "StepResults")
     described = getattr(fp16lab.torch, name)
     found = doctest.DocTestFinder(recurse=False).find(described, name, globs={})
     assert described.__doc__ and (name in results or any(test.examples for test in found))
