@@ -126,12 +126,15 @@ class Mismatch:
             "operations": [{"kind": each["kind"], "alone": _json_of(each["alone"])} for each in self.kinds],
         }
         path = Path(folder) / "mismatch.json"
+        if not path.parent.is_dir():
+            raise RuntimeError(f"{folder}: no such folder; that of a run is needed, such as lab.watch's save writes")
         _core.write_file_atomically(os.fspath(path), json.dumps(told, indent=2, allow_nan=False).encode() + b"\n")
         return path
 
     def __str__(self) -> str:
         low, high = self.band
-        told = f"{self.tokens} tokens in {self.batches} batches, {self.runs} engine runs each; nats"
+        batches = f"{self.batches} batches" if self.batches != 1 else "1 batch"
+        told = f"{self.tokens} tokens in {batches}, {self.runs} engine runs each; nats"
         if self.gap.is_zero:
             told += ": every log-probability is equal"
         else:
