@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_map
 from ..products import Plan
 from .attention import attention
 from .autocasting import autocast
+from .counting import FORMATS
 from .emulated_ops import product_handler
 from .emulating import emulate
 from .layers import LayerTracker, float_tensors, gives_views, op_name
@@ -25,7 +26,7 @@ from .networks import path_of
 from .tensor_products import TensorProducts
 from .wide_operations import Place, Places, model_in_fp32
 
-_DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16}
+_DTYPES: dict[Any, torch.dtype] = {"f16": torch.float16, "bf16": torch.bfloat16}
 #: Operations that move values and compute none: whether they are called depends on layouts, so on batches.
 _MOVES = frozenset(("clone", "copy_", "cast", "_unsafe_view", "_reshape_alias"))
 #: Fields that choose how a product is computed, and so may be possible together alone.
@@ -51,6 +52,7 @@ class Engine:
     batch: rows of a call; None: all at once. pad: positions to which the sequences are padded on the right;
     None: none.
 
+    Dtypes may be torch's, such as torch.bfloat16.
     ValueError: a name that is unknown, or fields that cannot be together (FP16 sums of BF16 products).
 
     >>> Engine("h100", storage="bf16").storage
@@ -61,9 +63,9 @@ class Engine:
     library: str | Plan = "instruction"
     accumulator: str = "f32"
     f32: str = "native"
-    dtype: str | None = "bf16"
-    storage: str = "autocast"
-    weights: str | None = None
+    dtype: str | torch.dtype | None = "bf16"
+    storage: str | torch.dtype = "autocast"
+    weights: str | torch.dtype | None = None
     head: str | None = None
     batch: int | None = None
     pad: int | None = None
@@ -75,6 +77,8 @@ class Engine:
             ("weights", (None, *_DTYPES)),
             ("head", (None, "f32")),
         ):
+            if isinstance(getattr(self, name), torch.dtype):  # torch.bfloat16 is "bf16"
+                object.__setattr__(self, name, FORMATS.get(getattr(self, name), getattr(self, name)))
             if getattr(self, name) not in known:
                 needed = ", ".join(repr(each) for each in known)
                 raise ValueError(f"Engine: {name} is {getattr(self, name)!r}; one of {needed} is needed")
@@ -230,7 +234,7 @@ class _Kernels(TorchDispatchMode):
                 self._seen(self._places.next(kind), value)
         return rounded
 
-    def _format(self, kind: str) -> str:
+    def _format(self, kind: str) -> Any:
         if self._is_past_head:
             return "autocast"
         return self._only[1].storage if self._only and self._only[0] == kind else self._storage

@@ -49,8 +49,11 @@ class Tokens:
         elif isinstance(given, torch.Tensor) and given.dim() == 2 and not given.is_floating_point():
             self.inputs = targets = given
         else:
+            kind = type(given).__name__
+            if isinstance(given, torch.Tensor):
+                kind = f"{given.dtype} and {given.dim()} dimensions"
             raise TypeError(
-                f"{call}: a batch is of {type(given).__name__}; token ids (rows, length), a dictionary "
+                f"{call}: a batch is of {kind}; integer token ids (rows, length), a dictionary "
                 "with input_ids or a tuple (inputs, targets) is needed, or a list of these"
             )
         if mask is not None:

@@ -255,6 +255,14 @@ def test_the_page_runs(capsys):
     assert "both engines" in shown and "'Embedding') Embedding" in shown and "fixed size" in shown
 
 
+def test_dtypes_may_be_torchs():
+    assert Engine("h100", dtype=torch.float16, storage=torch.bfloat16) == Engine("h100", dtype="f16", storage="bf16")
+    with pytest.raises(ValueError, match="Engine: dtype is torch.float8_e5m2; one of None, 'f16', 'bf16' is needed"):
+        Engine("h100", dtype=torch.float8_e5m2)
+    with pytest.raises(TypeError, match=r"of torch.float32 and 2 dimensions; integer token ids \(rows, length\)"):
+        lab.mismatch(Net().eval(), torch.ones(2, 3))
+
+
 def test_a_run_folder_shows_the_split(model, tmp_path):
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     with lab.watch(model, every=1, optimizer=optimizer, name="mine", seed=1) as watched:
