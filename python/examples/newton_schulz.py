@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from mismatch_claims import typical
 from torch.optim._muon import DEFAULT_A, DEFAULT_B, DEFAULT_C, EPS, _zeropower_via_newtonschulz
 
 import fp16lab.torch as lab
@@ -109,10 +110,8 @@ def _distance(x: torch.Tensor, y: torch.Tensor) -> float:
 
 
 def ratio(runs: list[dict], above: tuple[str, str], below: tuple[str, str]) -> tuple[float, float, float]:
-    """Geometric mean over the matrices of one distance over another, with its 95 % interval (t, 9 degrees of freedom)."""
-    logs = torch.tensor([math.log(run[above[0]][above[1]] / run[below[0]][below[1]]) for run in runs], dtype=torch.float64)
-    half = 2.262 * float(logs.std()) / math.sqrt(len(logs))
-    return tuple(math.exp(float(logs.mean()) + side * half) for side in (0, -1, 1))
+    """Geometric mean over the matrices of one distance over another, with its 95 % interval (Student's t, of the logarithms)."""
+    return typical([run[above[0]][above[1]] / run[below[0]][below[1]] for run in runs])
 
 
 #: Claim: two distances, and what their ratio must be, as an interval that holds the whole 95 % interval.

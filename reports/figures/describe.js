@@ -112,13 +112,13 @@ function blockPanels({blocks: {step, operands}}) {
 
 // Why two engines disagree, cause by cause, the largest one on top: [name, panel, caption].
 function mismatchPanels({mismatch: {targets, batches, b, twin, causes, operations}}) {
-  const rows = [{name: 'all that b does', alone: b}, ...causes, ...operations.map(({name, alone}) => ({name: `only ${name}`, alone})), ...twin ? [{name: 'a, one ulp off', alone: twin}] : []];
+  const rows = [{name: 'both engines', alone: b}, ...causes, ...operations.map(({name, alone}) => ({name: `only ${name}`, alone})), ...twin ? [{name: 'one-ulp twin', alone: twin}] : []];
   const dots = (key, label, color, mark) => ({label, color, mark, width: 0, points: rows.flatMap((row, i) => (row[key]?.[0] ?? null) === null ? [] : [[row[key][0], i + 1]]),
     segments: rows.flatMap((row, i) => (row[key]?.[1] ?? null) === null ? [] : [[row[key][1], i + 1, row[key][2], i + 1, 1.6]])});
   const ends = rows.flatMap(row => [row.alone, row.without ?? []].flat()).filter(v => v !== null), low = Math.min(0, ...ends), high = Math.max(0, ...ends), room = .04 * (high - low || 1), said = v => v === null ? 'not finite' : v === 0 ? '0' : v.toPrecision(2);
   return [['by cause', {kind: 'plot', label: 'Mean distance of log-probabilities by cause', series: [dots('alone', 'alone', palette[0], 'dot'), ...causes.length > 0 ? [dots('without', 'without it', palette[1], 'ring')] : []],
     x: {low: low - room, high: high + room, title: 'mean distance of log-probabilities (nats)'}, y: {names: rows.map(row => `${row.name}: ${said(row.alone[0])}`)}},
-    `Engine b against a, over ${exact(targets)} targets in ${exact(batches)} batches. A dot is engine a with this one cause of b, a ring engine b without it; a line has 95 %, over batches. Where a dot is far to the right and its ring is not, the cause is worth removing.`]];
+    `Engine b against a, over ${exact(targets)} targets in ${exact(batches)} batches. A dot is engine a with this one cause of b, a ring engine b without it; a line has 95 %, over batches. A ring clearly to the left of both engines: removing this cause helps; at the same place: nothing is gained; to the right: it cancels others. The twin is engine a with every weight moved by one ulp.`]];
 }
 
 // ---- gradients -------------------------------------------------------------------------------

@@ -54,8 +54,11 @@ OrderedJson mismatch_json(const Run& run) {
   const std::filesystem::path path = run.folder.path / run_file::mismatch;
   std::error_code none;
   if (!std::filesystem::exists(path, none)) return nullptr;
+  const std::string text = read_file(path);
   try {
-    return split_of(parse_json(read_file(path)));
+    return split_of(parse_json(text));
+  } catch (const std::runtime_error& error) {
+    throw std::runtime_error(fmt::format("{}: {}", path.string(), error.what()));
   } catch (const OrderedJson::exception& error) {
     const std::string_view what(error.what());  // "[json.exception.NAME.NUMBER] ..."
     throw std::runtime_error(fmt::format("{}: not what fp16lab mismatch writes: {}", path.string(),

@@ -142,7 +142,7 @@ const tests = {
     const figures = figuresOf({replays: [], scales: [0, 1], runs: [], workloads: [{name: 'net', slug: 'net', configurations: [{label: 'FP16', slug: 'fp16', style, curve, mismatch}]}]}).filter(f => f.stem.startsWith('mismatch-'));
     assert.deepStrictEqual(figures.map(f => [f.stem, f.panels.length]), [['mismatch-net-fp16', 1]]);
     const [{series: [alone, without], y, x}] = figures[0].panels;
-    assert.deepStrictEqual(y.names, ['all that b does: 0.030', 'amp.dtype=bf16: 0.030', 'amp.excluded=fc2: 0', 'only softmax: 0.0020', 'only exp: not finite', 'a, one ulp off: 0']);
+    assert.deepStrictEqual(y.names, ['both engines: 0.030', 'amp.dtype=bf16: 0.030', 'amp.excluded=fc2: 0', 'only softmax: 0.0020', 'only exp: not finite', 'one-ulp twin: 0']);
     assert.deepStrictEqual([alone.points.length, without.points, without.segments], [5, [[.001, 2], [.03, 3]], [[-.001, 2, .003, 2, 1.6]]]);
     assert.ok(x.low < -.001 && x.high > .04 && texts(drawFigure(figures[0])).includes('amp.dtype=bf16: 0.030'));
   },

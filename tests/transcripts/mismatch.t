@@ -52,6 +52,8 @@ In a run's folder the split is part of its page, as a figure too. A file that is
   $ sed -i '0,/"mean_magnitude": [^,]*/s//"mean_magnitude": "NaN"/' run/mismatch.json; fp16lab report run --quiet > /dev/null
   $ echo '{"b": 3}' > run/mismatch.json; failed report run --quiet
   fp16lab: error: run/mismatch.json: not what fp16lab mismatch writes: key 'targets' not found
+  $ echo '{' > run/mismatch.json; failed report run --quiet
+  fp16lab: error: run/mismatch.json: not valid JSON at byte 3
   $ rm run/mismatch.json
 
 Without checkpoints the weights are the first ones. What has no log-probabilities, or changes the data, is refused.

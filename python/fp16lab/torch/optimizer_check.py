@@ -41,8 +41,8 @@ _State = dict[str, list[float]]
 class OptimizerCheck:
     """What a dtype rounds away. `print` it; or ask
 
-    findings  a dictionary for each: group (of the optimizer), dtype, what, where and outcome, in words. Of probes,
-              which run the optimizer's own code in the dtype and in FP64, a finding is what is off by more than 10 %
+    findings  a dictionary for each: group (of the optimizer), dtype, what, where and outcome, in words.
+              Probes run the optimizer's own code in the dtype and in FP64, and tell what is off by more than 10 %
     weights   where parameters have gradients, a dictionary for each: name, values, already (weights that are Inf or
               NaN now), unmoved (weights that a step in FP64 moves and one in the dtype does not), too_large (those
               whose step is more than twice FP64's), non_finite (weights that the step makes Inf or NaN) and lost
