@@ -139,8 +139,8 @@ std::uint32_t word_at(const Operand& x, std::int64_t row, std::int64_t column) {
   });
 }
 
-/// Code (row, column) of a logical matrix of scales.
-const std::uint8_t* scale_at(const Operand& x, std::int64_t row, std::int64_t column) {
+/// Code (row, column) of a logical matrix of bytes.
+const std::uint8_t* byte_at(const Operand& x, std::int64_t row, std::int64_t column) {
   return static_cast<const std::uint8_t*>(x.data) +
          (x.transposed ? column * x.leading_dimension + row : row * x.leading_dimension + column);
 }
@@ -154,11 +154,11 @@ void scalar_gemm(const TensorCoreModel& model, GemmShape shape, const Operand& a
   const bool halves = out.format == DType::f16;
   for (std::int64_t i = 0; i < shape.m; ++i) {
     for (std::int64_t k = 0; k < shape.k; ++k) row[to_size(k)] = word_at(a, i, k);
-    for (std::size_t k = 0; k < row_scales.size(); ++k) row_scales[k] = *scale_at(scales.a, i, to_index(k));
+    for (std::size_t k = 0; k < row_scales.size(); ++k) row_scales[k] = *byte_at(scales.a, i, to_index(k));
     for (std::int64_t j = 0; j < shape.n; ++j) {
       for (std::int64_t k = 0; k < shape.k; ++k) column[to_size(k)] = word_at(b, k, j);
       for (std::size_t k = 0; k < row_scales.size(); ++k)
-        column_scales[k] = *scale_at(scales.b, to_index(k), j);
+        column_scales[k] = *byte_at(scales.b, to_index(k), j);
       const std::int64_t at = out.offset(i, j);
       std::uint32_t c = 0;
       if (out.c != nullptr)
@@ -209,8 +209,8 @@ class Product {
         scales_(scales),
         fast_tiles_(rule, a.format, b.format),
         b_is_packed_(packed_b != nullptr),
-        packs_scales_(rule.scales.block > 0 && !b_is_packed_ &&
-                      takes_scales_when_packed(rule, a.format, b.format)) {
+        packs_scales_(rule.scales.block > 0 && !b_is_packed_ && takes_scales_when_packed(rule)),
+        packs_groups_(!b_is_packed_ && takes_groups(rule, a.format, b.format)) {
     if (!b_is_packed_ && transpose_fits_better(shape, width_)) {
       std::swap(shape_.m, shape_.n);
       std::swap(a_, b_);
@@ -290,12 +290,24 @@ class Product {
       Scratch<std::uint32_t> a_exponents;
       Scratch<std::int8_t> b_exponents;
       Scratch<ExponentRange> a_ranges, b_ranges;
+      Scratch<std::uint8_t> a_elements;
+      Scratch<std::int8_t> b_elements;
+      Scratch<float> a_scales, b_scales;
+      Scratch<std::int32_t> b_offsets;
     } packed;
     const std::size_t rows = round_up(to_size(std::min(shape_.m, m_block)), row_block);
-    a_values_ = packed.a_values.reserve(rows * b_depth_);
-    a_exponents_ = packed.a_exponents.reserve(rows * b_depth_);
     a_ranges_ = packed.a_ranges.reserve(rows / row_block);
     const std::size_t panels = panels_in_memory(), elements = panels * width_ * b_depth_;
+    if (packs_groups_) {
+      const auto size = to_size(rule_.exact_group);
+      groups_ = {packed.a_elements.reserve(rows * b_depth_), packed.b_elements.reserve(elements),
+                 packed.a_scales.reserve(rows * b_depth_ / size), packed.b_scales.reserve(elements / size),
+                 packed.b_offsets.reserve(elements / size)};
+      b_ranges_ = packed.b_ranges.reserve(panels);
+      return;
+    }
+    a_values_ = packed.a_values.reserve(rows * b_depth_);
+    a_exponents_ = packed.a_exponents.reserve(rows * b_depth_);
     if (b_is_packed_) {
       b_values_ = reinterpret_cast<float*>(packed_b);
       b_exponents_ = reinterpret_cast<std::int8_t*>(b_values_ + elements);
@@ -310,33 +322,66 @@ class Product {
   void pack_a(const Block& block, std::int64_t index) const {
     const std::size_t depth = packed_depth(block), at = to_size(index) * row_block * depth;
     const std::int64_t row = block.row + index * to_index(row_block);
+    if (packs_groups_) {
+      const PackedGroups to = groups_from(at, 0);
+      kernels_.pack_group_a(a_, shape_, row, block.k, depth, to);
+      a_ranges_[index] = scale_groups(rule_, scales_of_a(block, row), codes_of(a_, false, row, block.k),
+                                      std::min(row_block, to_size(shape_.m - row)), to_size(block.extent.k),
+                                      row_block, to.a_scales);
+      return;
+    }
     a_ranges_[index] =
         kernels_.pack_a(a_, shape_, row, block.k, depth, rule_, a_values_ + at, a_exponents_ + at);
     if (!packs_scales_) return;
-    const TileScales scales = scales_of({row, 0, 0, 0}, block.k / rule_.scales.block);
-    scale_packed_a(rule_, {scales.a, scales.a_row_step, scales.a_block_step},
-                   std::min(row_block, to_size(shape_.m - row)), to_size(block.extent.k), a_values_ + at,
-                   a_exponents_ + at, a_ranges_[index]);
+    scale_packed_a(rule_, scales_of_a(block, row), std::min(row_block, to_size(shape_.m - row)),
+                   to_size(block.extent.k), a_values_ + at, a_exponents_ + at, a_ranges_[index]);
   }
 
   void pack_b(const Block& block, std::int64_t index) const {
     const std::int64_t place = place_of(block, index), column = block.column + index * to_index(width_);
     const std::size_t at = to_size(place) * width_ * b_depth_;
+    if (packs_groups_) {
+      const PackedGroups to = groups_from(0, at);
+      kernels_.pack_group_b(b_, shape_, column, block.k, packed_depth(block), rule_, to);
+      b_ranges_[place] = scale_groups(rule_, scales_of_b(block, column), codes_of(b_, true, block.k, column),
+                                      std::min(width_, to_size(shape_.n - column)), to_size(block.extent.k),
+                                      width_, to.b_scales);
+      return;
+    }
     b_ranges_[place] = kernels_.pack_b(b_, shape_, column, block.k, packed_depth(block), rule_,
                                        b_values_ + at, b_exponents_ + at);
     if (!packs_scales_) return;
+    scale_packed_b(rule_, scales_of_b(block, column), std::min(width_, to_size(shape_.n - column)),
+                   to_size(block.extent.k), width_, b_values_ + at, b_exponents_ + at, b_ranges_[place]);
+  }
+
+  PartCodes scales_of_a(const Block& block, std::int64_t row) const {
+    const TileScales scales = scales_of({row, 0, 0, 0}, block.k / rule_.scales.block);
+    return {scales.a, scales.a_row_step, scales.a_block_step};
+  }
+  PartCodes scales_of_b(const Block& block, std::int64_t column) const {
     const TileScales scales = scales_of({0, column, 0, 0}, block.k / rule_.scales.block);
-    scale_packed_b(rule_, {scales.b, scales.b_column_step, scales.b_block_step},
-                   std::min(width_, to_size(shape_.n - column)), to_size(block.extent.k), width_,
-                   b_values_ + at, b_exponents_ + at, b_ranges_[place]);
+    return {scales.b, scales.b_column_step, scales.b_block_step};
+  }
+  /// The codes of a matrix of bytes from (row, column) on, whose lines are its rows or its columns.
+  static PartCodes codes_of(const Operand& x, bool lines_are_columns, std::int64_t row, std::int64_t column) {
+    const std::int64_t down = x.transposed ? 1 : x.leading_dimension,
+                       across = x.transposed ? x.leading_dimension : 1;
+    return {byte_at(x, row, column), lines_are_columns ? across : down, lines_are_columns ? down : across};
+  }
+  /// groups_ from these elements on.
+  PackedGroups groups_from(std::size_t a_at, std::size_t b_at) const {
+    const auto size = to_size(rule_.exact_group);
+    return {groups_.a + a_at, groups_.b + b_at, groups_.a_scales + a_at / size,
+            groups_.b_scales + b_at / size, groups_.b_offsets + b_at / size};
   }
 
   TileScales scales_of(const TilePlace& place, std::int64_t block) const {
     const auto step = [](const Operand& x, bool along_columns) {
       return along_columns == x.transposed ? x.leading_dimension : 1;
     };
-    return {scale_at(scales_.a, place.row, block),
-            scale_at(scales_.b, block, place.column),
+    return {byte_at(scales_.a, place.row, block),
+            byte_at(scales_.b, block, place.column),
             step(scales_.a, false),
             step(scales_.a, true),
             step(scales_.b, false),
@@ -355,21 +400,52 @@ class Product {
     const ExponentRange &a = a_ranges_[a_index], &b = b_ranges_[b_place];
 
     alignas(64) float accumulators[row_block * max_columns];
-    EmulatedTile tile{&rule_,           a_values_ + a_at,       a_exponents_ + a_at,
-                      b_values_ + b_at, b_exponents_ + b_at,    to_size(block.extent.k),
-                      place.rows,       FastTiles::least_floor, accumulators};
+    EmulatedTile tile{.row = &rule_,
+                      .depth = to_size(block.extent.k),
+                      .rows = place.rows,
+                      .floor = FastTiles::least_floor,
+                      .tile = accumulators};
+    if (packs_groups_) {
+      tile.groups = groups_from(a_at, b_at);
+    } else {
+      tile.a_values = a_values_ + a_at;
+      tile.a_exponents = a_exponents_ + a_at;
+      tile.b_values = b_values_ + b_at;
+      tile.b_exponents = b_exponents_ + b_at;
+      tile.a_has_scales = a.has_scales;
+      tile.b_has_scales = b.has_scales;
+    }
     load_tile(out_, initial, place, width_, accumulators);
     tile.columns = place.columns;
     if (rule_.scales.block > 0) tile.scales = scales_of(place, block.k / rule_.scales.block);
-    tile.a_has_scales = a.has_scales;
-    tile.b_has_scales = b.has_scales;
     const bool fast =
         (rule_.scales.block == 0 || (a.has_scales && b.has_scales)) && bounds(a, b, initial != nullptr, tile);
     if (!fast || !kernels_.run_fast(tile)) {
       if (fast) load_tile(out_, initial, place, width_, accumulators);
+      if (packs_groups_) pack_for_general(block, place, tile);
       kernels_.run_general(tile);
     }
     store_tile(out_, accumulators, place, width_);
+  }
+
+  /// Packs a tile's operands, whose groups alone were, once more.
+  void pack_for_general(const Block& block, const TilePlace& place, EmulatedTile& tile) const {
+    static thread_local struct {
+      Scratch<float> a_values, b_values;
+      Scratch<std::uint32_t> a_exponents;
+      Scratch<std::int8_t> b_exponents;
+    } packed;
+    const std::size_t depth = packed_depth(block);
+    float* const a_values = packed.a_values.reserve(row_block * depth);
+    std::uint32_t* const a_exponents = packed.a_exponents.reserve(row_block * depth);
+    float* const b_values = packed.b_values.reserve(width_ * depth);
+    std::int8_t* const b_exponents = packed.b_exponents.reserve(width_ * depth);
+    kernels_.pack_a(a_, shape_, place.row, block.k, depth, rule_, a_values, a_exponents);
+    kernels_.pack_b(b_, shape_, place.column, block.k, depth, rule_, b_values, b_exponents);
+    tile.a_values = a_values;
+    tile.a_exponents = a_exponents;
+    tile.b_values = b_values;
+    tile.b_exponents = b_exponents;
   }
 
   /// May the fast kernel have the tile? Then its bounds are set.
@@ -400,13 +476,14 @@ class Product {
   OutputMatrix out_;
   Scales scales_;
   FastTiles fast_tiles_;
-  bool b_is_packed_, packs_scales_;
+  bool b_is_packed_, packs_scales_, packs_groups_;
   std::int64_t k_step_ = 0;
   std::size_t b_depth_ = 0;  ///< a panel's depth in memory
   // Packed operands, one ExponentRange for each row block and panel.
   float *a_values_ = nullptr, *b_values_ = nullptr;
   std::uint32_t* a_exponents_ = nullptr;
   std::int8_t* b_exponents_ = nullptr;
+  PackedGroups groups_;  ///< in place of them
   ExponentRange *a_ranges_ = nullptr, *b_ranges_ = nullptr;
 };
 

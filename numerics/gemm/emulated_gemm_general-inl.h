@@ -207,19 +207,16 @@ class GeneralTile {
       for (std::size_t row = 0; row < t_.rows; ++row) {
         const std::uint8_t code = a[static_cast<std::int64_t>(row) * t_.scales.a_row_step];
         a_scales_[g * row_block + row] = t_.a_has_scales ? 1 : table.values[code];
-        a_scale_exponents_[g * row_block + row] = of_elements(t_.a_has_scales) ? 0 : table.exponents[code];
+        a_scale_exponents_[g * row_block + row] = t_.a_has_scales ? 0 : table.exponents[code];
       }
       for (std::size_t x = 0; x < panel_columns; ++x) {
         const auto column = static_cast<std::int64_t>(std::min(x, t_.columns - 1));
         const std::uint8_t code = b[column * t_.scales.b_column_step];
         b_scales_[g * panel_columns + x] = t_.b_has_scales ? 1 : table.values[code];
-        b_scale_exponents_[g * panel_columns + x] = of_elements(t_.b_has_scales) ? 0 : table.exponents[code];
+        b_scale_exponents_[g * panel_columns + x] = t_.b_has_scales ? 0 : table.exponents[code];
       }
     }
   }
-
-  /// Are scales in the exponents of elements?
-  bool of_elements(bool has_scales) const { return has_scales && t_.row->exact_group == 1; }
 
   std::size_t products_of_group() const {
     const int exact = t_.row->exact_group;
@@ -304,7 +301,7 @@ class GeneralTile {
     }
   }
 
-  /// A group's sum is exact in FP32: below 2^16 in units of 2^-8 (E3M2), or of 2^21 units of E2M1 with scales.
+  /// A group's sum is exact in FP32: below 2^16 in units of 2^-8 (E3M2).
   HWY_INLINE void add_groups(std::size_t row, std::size_t x, std::size_t count, const float* HWY_RESTRICT b,
                              VWide* HWY_RESTRICT sum, const VWide* HWY_RESTRICT up) const {
     const DWide d;

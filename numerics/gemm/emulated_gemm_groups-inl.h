@@ -1,5 +1,5 @@
-// The fast kernel of blocks whose groups of products are exact (NVFP4, MXFP4), for operands that were packed
-// with their scales: nothing is aligned, because nothing is cut.
+// The fast kernel of blocks whose groups of products are exact (NVFP4, MXFP4), on integers (PackedGroups): nothing
+// is aligned, because nothing is cut.
 //
 // fused_dot_add cuts each group's sum, and c, below 2^(E-F), where E is the largest exponent of c and of the
 // scales of groups, s at most. A group's sum is a multiple of u = 2^(e-8), e the least exponent of both scales in
@@ -9,14 +9,16 @@
 // F >= 23. The accumulator that enters the tile is asked; later ones are sums of such numbers, of which the
 // rounding drops last bits alone.
 //
-// So d is the exact sum, rounded toward zero. A group's sum is exact in FP32: 32 products at most, each of two
-// numbers of 12 * 15 units, make less than 2^20 of them, and every fma is exact. Where scales allow, a block's
-// groups are added in int32, as multiples of u (EmulatedTile::in_integers), else each group in FP64, where
+// So d is the exact sum, rounded toward zero. Twice an element is an integer of at most 12, so that a sum of 32
+// products with a_offset is below 2^15, in each half of an int32 too, and a group's sum, below 2^13, times both scales,
+// of 4 bits each, is exact in FP32. Where scales allow, a block's groups are added in int32, as multiples of u (EmulatedTile::in_integers), else each group in FP64, where
 // accumulators stay between blocks, as multiples of u. These sums are exact: groups of a block of 2^b products are
 // below 2^(s+8+b) together. If c has bits below u, it is below 2^(s-F+24), and the sum has F + 9 + b bits at most;
 // else it has those from u to 2^(limit+1) or 2^(s+9+b). Dropping the low 29 bits of FP64's fraction is the rounding
 // to FP32 toward zero: numbers are 0 or above 2^-126. A sum begins at +0, and so is never -0.
 #include <cmath>
+#include <cstring>
+#include <numeric>
 #include <type_traits>
 
 #include "numerics/gemm/emulated_gemm_kernels.hpp"
@@ -37,70 +39,171 @@ HWY_BEFORE_NAMESPACE();
 namespace fp16lab::gemm_detail {
 namespace HWY_NAMESPACE {
 
-constexpr std::size_t row_vectors = panel_columns / lanes;
+/// `sum` with the four products of bytes of each lane, unsigned ones of a with signed ones of b. On x86 each half
+/// of a lane has two of them; `joined` makes one sum of all.
+HWY_INLINE VInt add_products(VInt sum, VInt a, VInt b) {
+#if HWY_TARGET <= HWY_AVX3
+  return VInt{_mm512_add_epi16(sum.raw, _mm512_maddubs_epi16(a.raw, b.raw))};
+#elif HWY_TARGET == HWY_AVX2
+  return VInt{_mm256_add_epi16(sum.raw, _mm256_maddubs_epi16(a.raw, b.raw))};
+#elif HWY_TARGET == HWY_SSE4 || HWY_TARGET == HWY_SSSE3
+  return VInt{_mm_add_epi16(sum.raw, _mm_maddubs_epi16(a.raw, b.raw))};
+#else
+  const auto add = [&](VInt left, VInt right)
+                       HWY_ATTR { sum = hn::Add(sum, hn::Mul(left, hn::ShiftRight<24>(right))); };
+  const auto byte = hn::Set(DInt(), 0xff);
+  add(hn::And(a, byte), hn::ShiftLeft<24>(b));
+  add(hn::And(hn::ShiftRight<8>(a), byte), hn::ShiftLeft<16>(b));
+  add(hn::And(hn::ShiftRight<16>(a), byte), hn::ShiftLeft<8>(b));
+  add(hn::And(hn::ShiftRight<24>(a), byte), b);
+  return sum;
+#endif
+}
+HWY_INLINE VInt joined(VInt sum) {
+#if HWY_TARGET <= HWY_AVX3
+  return VInt{_mm512_madd_epi16(sum.raw, _mm512_set1_epi16(1))};
+#elif HWY_TARGET == HWY_AVX2
+  return VInt{_mm256_madd_epi16(sum.raw, _mm256_set1_epi16(1))};
+#elif HWY_TARGET == HWY_SSE4 || HWY_TARGET == HWY_SSSE3
+  return VInt{_mm_madd_epi16(sum.raw, _mm_set1_epi16(1))};
+#else
+  return sum;
+#endif
+}
 
-/// The sums of products [k, k + count), one group, for two neighbouring rows.
-HWY_INLINE void dots_of_group(const EmulatedTile& t, std::size_t row, std::size_t k, std::size_t count,
-                              VFloat dot[2][row_vectors]) {
-  const DFloat df;
-  for (std::size_t v = 0; v < row_vectors; ++v) dot[0][v] = dot[1][v] = hn::Zero(df);
-  const float* HWY_RESTRICT a = t.a_values + k / group * group * row_block + row * group + k % group;
-  const float* HWY_RESTRICT b = t.b_values + k * panel_columns;
-  HWY_UNROLL(4)
-  for (std::size_t i = 0; i < count; ++i) {
-    const auto first = hn::Set(df, a[i]), second = hn::Set(df, a[group + i]);
-    for (std::size_t v = 0; v < row_vectors; ++v) {
-      const auto element = hn::Load(df, b + i * panel_columns + v * lanes);
-      dot[0][v] = hn::MulAdd(first, element, dot[0][v]);
-      dot[1][v] = hn::MulAdd(second, element, dot[1][v]);
-    }
+/// Two rows and two neighbouring vectors of columns at a time keep all sums in registers.
+constexpr std::size_t at_once = 2 * lanes;
+static_assert(panel_columns % at_once == 0);
+
+/// The sums of the integers of products [k, k + size), one group, from column x on.
+template <std::size_t size>
+HWY_INLINE void dots_of_group(const PackedGroups& from, std::size_t row, std::size_t x, std::size_t k,
+                              VInt dot[2][2]) {
+  const DInt di;
+  const std::uint8_t* HWY_RESTRICT a = from.a + k / group * group * row_block + row * group + k % group;
+  const auto* HWY_RESTRICT b = reinterpret_cast<const std::int32_t*>(from.b + k * panel_columns) + x;
+  const auto four = [&](const std::uint8_t* elements) HWY_ATTR {
+    std::int32_t word;
+    std::memcpy(&word, elements, sizeof word);
+    return hn::Set(di, word);
+  };
+  dot[0][0] = dot[0][1] = dot[1][0] = dot[1][1] = hn::Zero(di);
+  HWY_UNROLL(1)  // else GCC adds in pairs, and runs out of registers
+  for (std::size_t i = 0; i < size / 4; ++i) {
+    const auto first = four(a + 4 * i), second = four(a + group + 4 * i);
+    const auto left = hn::Load(di, b + i * panel_columns),
+               right = hn::Load(di, b + i * panel_columns + lanes);
+    dot[0][0] = add_products(dot[0][0], first, left);
+    dot[0][1] = add_products(dot[0][1], first, right);
+    dot[1][0] = add_products(dot[1][0], second, left);
+    dot[1][1] = add_products(dot[1][1], second, right);
   }
 }
 
-/// sums[x] += from[x], FP32 or int32, for two rows; `last`: rounds to FP32 toward zero.
+/// sums[i] += from[i], FP32 or int32; `last`: rounds to FP32 toward zero.
 template <class T>
-HWY_INLINE void add_rows(const T* HWY_RESTRICT from, bool last, double* HWY_RESTRICT sums, VWide& largest) {
+HWY_INLINE void add_sums(const T* HWY_RESTRICT from, bool last, double* HWY_RESTRICT sums, VWide& largest) {
   const DWide d;
   const hn::Rebind<T, DWide> dn;
   constexpr int dropped = Binary64::fraction_bits - Binary32::fraction_bits;
   const auto kept = hn::BitCast(d, hn::Set(DWideInt(), last ? -(std::int64_t{1} << dropped) : -1));
-  for (std::size_t x = 0; x < 2 * panel_columns; x += wide_lanes) {
-    const auto sum = hn::Add(hn::Load(d, sums + x), hn::PromoteTo(d, hn::Load(dn, from + x)));
+  for (std::size_t i = 0; i < at_once; i += wide_lanes) {
+    const auto sum = hn::Add(hn::Load(d, sums + i), hn::PromoteTo(d, hn::Load(dn, from + i)));
     const auto cut = hn::And(sum, kept);
-    hn::Store(cut, d, sums + x);
+    hn::Store(cut, d, sums + i);
     largest = hn::Max(largest, hn::Abs(cut));
   }
 }
 
-/// Adds the groups of products [k, end), one block, of two neighbouring rows, as multiples of 1 / per_unit.
-template <bool in_integers>
-HWY_INLINE void add_block(const EmulatedTile& t, std::size_t row, std::size_t k, std::size_t end,
-                          float per_unit, double* HWY_RESTRICT sums, VWide& largest) {
+/// Adds the groups of products [k, end), one block, as multiples of 1 / (4 per_unit).
+template <std::size_t size, bool in_integers>
+HWY_INLINE void add_block(const PackedGroups& from, std::size_t row, std::size_t x, std::size_t k,
+                          std::size_t end, float per_unit, double* HWY_RESTRICT sums, VWide& largest) {
   const DFloat df;
   const DInt di;
-  const auto size = static_cast<std::size_t>(t.row->exact_group);
-  HWY_ALIGN std::conditional_t<in_integers, std::int32_t, float> parts[2 * panel_columns];
-  VInt total[2][row_vectors];
-  for (std::size_t v = 0; v < row_vectors; ++v) total[0][v] = total[1][v] = hn::Zero(di);
-  const auto scale = hn::Set(df, per_unit);
+  HWY_ALIGN std::conditional_t<in_integers, std::int32_t, float> parts[2][at_once];
+  VInt total[2][2] = {{hn::Zero(di), hn::Zero(di)}, {hn::Zero(di), hn::Zero(di)}};
   for (; k < end; k += size) {
-    VFloat dot[2][row_vectors];
-    dots_of_group(t, row, k, std::min(size, end - k), dot);
-    for (std::size_t r = 0; r < 2; ++r)
-      for (std::size_t v = 0; v < row_vectors; ++v) {
-        const auto units = hn::Mul(dot[r][v], scale);
+    VInt dot[2][2];
+    dots_of_group<size>(from, row, x, k, dot);
+    const float* const a_scales = from.a_scales + k / size * row_block + row;
+    const std::size_t at = k / size * panel_columns + x;
+    for (std::size_t v = 0; v < 2; ++v) {
+      const auto b_scale = hn::Load(df, from.b_scales + at + v * lanes);
+      const auto offset = hn::Load(di, from.b_offsets + at + v * lanes);
+      for (std::size_t r = 0; r < 2; ++r) {
+        const auto factor = hn::Mul(hn::Set(df, a_scales[r] * per_unit), b_scale);
+        const auto units = hn::Mul(hn::ConvertTo(df, hn::Sub(joined(dot[r][v]), offset)), factor);
         if constexpr (in_integers)
           total[r][v] = hn::Add(total[r][v], truncate(units));
         else
-          hn::Store(units, df, parts + r * panel_columns + v * lanes);
+          hn::Store(units, df, parts[r] + v * lanes);
       }
-    if constexpr (!in_integers) add_rows(parts, k + size >= end, sums, largest);
+    }
+    if constexpr (!in_integers)
+      for (std::size_t r = 0; r < 2; ++r)
+        add_sums(parts[r], k + size >= end, sums + r * panel_columns, largest);
   }
-  if constexpr (in_integers) {
-    for (std::size_t r = 0; r < 2; ++r)
-      for (std::size_t v = 0; v < row_vectors; ++v)
-        hn::Store(total[r][v], di, parts + r * panel_columns + v * lanes);
-    add_rows(parts, true, sums, largest);
+  if constexpr (in_integers)
+    for (std::size_t r = 0; r < 2; ++r) {
+      for (std::size_t v = 0; v < 2; ++v) hn::Store(total[r][v], di, parts[r] + v * lanes);
+      add_sums(parts[r], true, sums + r * panel_columns, largest);
+    }
+}
+
+/// All blocks of a tile. The largest sum.
+template <std::size_t size, bool in_integers>
+VWide add_blocks(const EmulatedTile& t, float per_unit, double* sums) {
+  const auto block = static_cast<std::size_t>(t.row->block_size);
+  auto largest = hn::Zero(DWide());
+  for (std::size_t k = 0; k < t.depth; k += block)
+    for (std::size_t row = 0; row < t.rows; row += 2)
+      for (std::size_t x = 0; x < panel_columns; x += at_once)
+        add_block<size, in_integers>(t.groups, row, x, k, std::min(k + block, t.depth), per_unit,
+                                     sums + row * panel_columns + x, largest);
+  return largest;
+}
+
+/// Twice the elements of `count` codes, each plus `offset`, as bytes.
+HWY_INLINE void store_doubled(const std::uint16_t* HWY_RESTRICT codes, std::size_t count, int offset,
+                              std::int8_t* HWY_RESTRICT to) {
+  const DFloat df;
+  for (std::size_t i = 0; i < count; i += lanes) {
+    const auto twice = truncate(hn::Mul(load_values<Fp4E2M1>(codes + i), hn::Set(df, 2.0F)));
+    hn::Store(hn::DemoteTo(DByte(), hn::Add(twice, hn::Set(DInt(), offset))), DByte(), to + i);
+  }
+}
+
+inline void pack_group_a(const Operand& a, GemmShape shape, std::int64_t row, std::int64_t k,
+                         std::size_t depth, const PackedGroups& to) {
+  HWY_ALIGN std::uint16_t codes[row_block * group];
+  for (std::size_t offset = 0; offset < depth; offset += group) {
+    gather_part<std::uint8_t>(a, shape.m, shape.k, row, k + static_cast<std::int64_t>(offset), row_block,
+                              group, codes);
+    store_doubled(codes, row_block * group, PackedGroups::a_offset,
+                  reinterpret_cast<std::int8_t*>(to.a) + offset * row_block);
+  }
+}
+
+inline void pack_group_b(const Operand& b, GemmShape shape, std::int64_t column, std::int64_t k,
+                         std::size_t depth, const KernelRow& rule, const PackedGroups& to) {
+  HWY_ALIGN std::uint16_t codes[panel_columns * group];
+  HWY_ALIGN std::int8_t doubled[panel_columns * group];
+  Operand columns = b;
+  columns.transposed = !b.transposed;
+  const auto size = static_cast<std::size_t>(rule.exact_group);
+  for (std::size_t offset = 0; offset < depth; offset += group) {
+    gather_part<std::uint8_t>(columns, shape.n, shape.k, column, k + static_cast<std::int64_t>(offset),
+                              panel_columns, group, codes);
+    store_doubled(codes, panel_columns * group, 0, doubled);
+    for (std::size_t x = 0; x < panel_columns; ++x) {
+      const std::int8_t* const from = doubled + x * group;
+      for (std::size_t i = 0; i < group; i += 4)
+        std::memcpy(to.b + ((offset + i) * panel_columns + 4 * x), from + i, 4);
+      for (std::size_t i = 0; i < group; i += size)
+        to.b_offsets[(offset + i) / size * panel_columns + x] =
+            PackedGroups::a_offset * std::accumulate(from + i, from + i + size, std::int32_t{0});
+    }
   }
 }
 
@@ -120,13 +223,10 @@ inline bool run_groups(const EmulatedTile& t) {
     hn::Store(hn::Add(hn::Zero(d), c), d, sums + i);
   }
   if (!hn::AllTrue(d, within)) return false;
-  const auto add = t.in_integers ? &add_block<true> : &add_block<false>;
-  const auto block = static_cast<std::size_t>(t.row->block_size);
-  auto largest = hn::Zero(d);
-  for (std::size_t k = 0; k < t.depth; k += block)
-    for (std::size_t row = 0; row < rows; row += 2)
-      add(t, row, k, std::min(k + block, t.depth), std::ldexp(1.0F, -unit), sums + row * panel_columns,
-          largest);
+  const auto add = t.row->exact_group == 16
+                       ? (t.in_integers ? &add_blocks<16, true> : &add_blocks<16, false>)
+                       : (t.in_integers ? &add_blocks<32, true> : &add_blocks<32, false>);
+  const auto largest = add(t, std::ldexp(0.25F, -unit), sums);
   for (std::size_t i = 0; i < rows * panel_columns; i += wide_lanes)
     store_narrow(hn::Mul(hn::Load(d, sums + i), wide_power(unit)), t.tile + i);
   return hn::AllTrue(d, hn::Lt(largest, limit));

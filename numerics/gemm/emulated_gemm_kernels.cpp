@@ -22,8 +22,14 @@ bool run_fast_of_row(const EmulatedTile& tile) {
 }
 
 const EmulatedKernels& emulated_kernels_of_target() {
-  static const EmulatedKernels kernels = {
-      hwy::TargetName(HWY_TARGET), panel_columns, &pack_a, &pack_b, &run_fast_of_row, &run_general};
+  static const EmulatedKernels kernels = {hwy::TargetName(HWY_TARGET),
+                                          panel_columns,
+                                          &pack_a,
+                                          &pack_b,
+                                          &pack_group_a,
+                                          &pack_group_b,
+                                          &run_fast_of_row,
+                                          &run_general};
   return kernels;
 }
 

@@ -16,6 +16,8 @@
 // (emin >= -126). NaN and infinity store any exponent.
 //
 // Where a block takes every other pair of 32 elements of K (KernelRow::pairs), those come first.
+//
+// E2M1 with block scales on rows of exact groups is packed as PackedGroups instead.
 #pragma once
 
 #include <cstddef>
@@ -66,6 +68,17 @@ struct TileScales {
   std::int64_t a_row_step = 0, a_block_step = 0, b_block_step = 0, b_column_step = 0;
 };
 
+/// Packed E2M1 elements as integers, and a factor and an offset for each exact group of products: a group's sum
+/// is (the sum of a * b, minus b_offsets) * a_scales * b_scales / 4.
+struct PackedGroups {
+  static constexpr int a_offset = 12;  ///< what makes twice an element positive
+  std::uint8_t* a = nullptr;           ///< 2 x + a_offset: [K / group][row_block][group]
+  std::int8_t* b = nullptr;            ///< 2 x: [K / 4][columns][4]
+  float *a_scales = nullptr,           ///< [K / exact group][row_block]
+      *b_scales = nullptr;             ///< [K / exact group][columns]
+  std::int32_t* b_offsets = nullptr;   ///< a_offset times the sum of b: as b_scales
+};
+
 /// One tile of D and what it needs.
 struct EmulatedTile {
   const KernelRow* row = nullptr;
@@ -81,7 +94,8 @@ struct EmulatedTile {
   std::size_t columns = 0;      ///< valid columns, <= width of a panel
   TileScales scales = {};       ///< of rows that have them
   bool a_has_scales = false, b_has_scales = false;  ///< ExponentRange::has_scales
-  /// Fast kernel of exact groups: accumulators are multiples of 2^least_place below 2^limit.
+  /// Fast kernel of exact groups: its operands; accumulators are multiples of 2^least_place below 2^limit.
+  PackedGroups groups = {};
   int least_place = 0, limit = 0;
   bool in_integers = false;  ///< a block's groups are less than 2^31 units together
 };
@@ -96,6 +110,11 @@ struct EmulatedKernels {
   /// Packs rows [k, k + depth) and columns [column, column + columns) of the logical k x n matrix B.
   ExponentRange (*pack_b)(const Operand& b, GemmShape shape, std::int64_t column, std::int64_t k,
                           std::size_t depth, const KernelRow& rule, float* values, std::int8_t* exponents);
+  /// The same of E2M1 for exact groups, without the scales: PackedGroups::a; ::b and ::b_offsets.
+  void (*pack_group_a)(const Operand& a, GemmShape shape, std::int64_t row, std::int64_t k, std::size_t depth,
+                       const PackedGroups& to);
+  void (*pack_group_b)(const Operand& b, GemmShape shape, std::int64_t column, std::int64_t k,
+                       std::size_t depth, const KernelRow& rule, const PackedGroups& to);
   /// emulated_gemm_kernel-inl.h and emulated_gemm_groups-inl.h; for tiles that FastTiles
   /// (emulated_gemm_limits.hpp) admits. False: an FP16 accumulator overflowed, or one of exact groups left its
   /// bounds, and the tile is spoilt.

@@ -45,16 +45,17 @@ class Limits {
     }
   }
 
-  void widen(const KernelRow& row, ExponentRange& range) const {
+  void widen(ExponentRange& range) const {
     range.has_scales = true;
-    const bool any = smallest <= largest;
-    if (row.exact_group > 1) {
-      range.smallest = any ? smallest : 0;
-      range.largest = any ? largest : 0;
-    } else if (any && range.largest <= Binary32::emax) {
+    if (smallest <= largest && range.largest <= Binary32::emax) {
       range.smallest += smallest;
       range.largest += largest;
     }
+  }
+
+  /// Of the scales alone.
+  ExponentRange range() const {
+    return smallest <= largest ? ExponentRange{smallest, largest, possible} : ExponentRange{0, 0, possible};
   }
 
   bool possible = true;
@@ -68,11 +69,16 @@ struct Factor {
   float value;
   int exponent;
 };
-Factor factor_of(const KernelRow& row, const ScaleTable& table, std::uint8_t code) {
+Factor factor_of(const ScaleTable& table, std::uint8_t code) {
   const int exponent = table.exponents[code];
   // A scale beyond the limits has zeros alone.
   if (exponent != ScaleTable::zero_exponent && std::abs(exponent) > most_exponent) return {1, 0};
-  return {static_cast<float>(table.values[code]), row.exact_group > 1 ? 0 : exponent};
+  return {static_cast<float>(table.values[code]), exponent};
+}
+
+const std::uint8_t& code_at(const PartCodes& part, std::size_t line, std::size_t k) {
+  return part
+      .codes[static_cast<std::int64_t>(line) * part.line_step + static_cast<std::int64_t>(k) * part.step];
 }
 
 constexpr std::int8_t moved(std::int8_t exponent, int by) {
@@ -86,12 +92,38 @@ const ScaleTable& scale_table(DType format) {
   return format == DType::e8m0 ? e8m0 : ue4m3;
 }
 
-bool takes_scales_when_packed(const KernelRow& row, DType a, DType b) {
-  if (row.exact_group > 1) return a == DType::e2m1 && b == DType::e2m1;
-  return row.scales.format == DType::e8m0 && !row.joined;
+bool takes_scales_when_packed(const KernelRow& row) {
+  return row.exact_group == 1 && row.scales.format == DType::e8m0 && !row.joined;
 }
 
-void scale_packed_a(const KernelRow& row, const PartScales& scales, std::size_t lines, std::size_t depth,
+bool takes_groups(const KernelRow& row, DType a, DType b) {
+  return (row.exact_group == 16 || row.exact_group == 32) && row.scales.block > 0 && a == DType::e2m1 &&
+         b == DType::e2m1;
+}
+
+ExponentRange scale_groups(const KernelRow& row, const PartCodes& scales, const PartCodes& elements,
+                           std::size_t lines, std::size_t depth, std::size_t width, float* factors) {
+  const ScaleTable& table = scale_table(row.scales.format);
+  const auto block = static_cast<std::size_t>(row.scales.block);
+  Limits limits;
+  for (std::size_t k = 0; k < depth; k += block)
+    for (std::size_t line = 0; line < lines; ++line)
+      limits.see(table, code_at(scales, line, k / block), [&] {
+        for (std::size_t i = k; i < std::min(k + block, depth); ++i)
+          if ((code_at(elements, line, i) & Fp4E2M1::magnitude_mask) != 0) return false;
+        return true;
+      });
+  if (!limits.possible) return limits.range();
+  const auto size = static_cast<std::size_t>(row.exact_group);
+  for (std::size_t k = 0; k < depth; k += size, factors += width) {
+    for (std::size_t line = 0; line < lines; ++line)
+      factors[line] = factor_of(table, code_at(scales, line, k / block)).value;
+    std::fill(factors + lines, factors + width, 0.0F);
+  }
+  return limits.range();
+}
+
+void scale_packed_a(const KernelRow& row, const PartCodes& scales, std::size_t lines, std::size_t depth,
                     float* values, std::uint32_t* exponents, ExponentRange& range) {
   const ScaleTable& table = scale_table(row.scales.format);
   const auto block = static_cast<std::size_t>(row.scales.block);
@@ -100,9 +132,8 @@ void scale_packed_a(const KernelRow& row, const PartScales& scales, std::size_t 
     for (std::size_t line = 0; line < lines; ++line)
       for (std::size_t k = 0; k < depth;) {
         const std::size_t count = std::min(block - k % block, group - k % group);
-        visit(scales.codes[static_cast<std::int64_t>(line) * scales.line_step +
-                           static_cast<std::int64_t>(k / block) * scales.block_step],
-              k / group * group * row_block + line * group + k % group, count);
+        visit(code_at(scales, line, k / block), k / group * group * row_block + line * group + k % group,
+              count);
         k += count;
       }
   };
@@ -114,7 +145,7 @@ void scale_packed_a(const KernelRow& row, const PartScales& scales, std::size_t 
   });
   if (!limits.possible) return;
   for_each_run([&](std::uint8_t code, std::size_t place, std::size_t count) {
-    const Factor factor = factor_of(row, table, code);
+    const Factor factor = factor_of(table, code);
     for (std::size_t i = place; i < place + count; ++i) values[i] *= factor.value;
     if (factor.exponent == 0 || factor.value == 0) return;
     for (std::size_t i = place; i < place + count; ++i)
@@ -122,21 +153,17 @@ void scale_packed_a(const KernelRow& row, const PartScales& scales, std::size_t 
           static_cast<std::uint8_t>(moved(static_cast<std::int8_t>(exponents[i] & 0xff), factor.exponent)) *
           std::uint32_t{0x01010101};
   });
-  limits.widen(row, range);
+  limits.widen(range);
 }
 
-void scale_packed_b(const KernelRow& row, const PartScales& scales, std::size_t lines, std::size_t depth,
+void scale_packed_b(const KernelRow& row, const PartCodes& scales, std::size_t lines, std::size_t depth,
                     std::size_t width, float* values, std::int8_t* exponents, ExponentRange& range) {
   const ScaleTable& table = scale_table(row.scales.format);
   const auto block = static_cast<std::size_t>(row.scales.block);
-  const auto code_at = [&](std::size_t line, std::size_t k) {
-    return scales.codes[static_cast<std::int64_t>(line) * scales.line_step +
-                        static_cast<std::int64_t>(k / block) * scales.block_step];
-  };
   Limits limits;
   for (std::size_t k = 0; k < depth; k += block)
     for (std::size_t line = 0; line < lines; ++line)
-      limits.see(table, code_at(line, k), [&] {
+      limits.see(table, code_at(scales, line, k / block), [&] {
         for (std::size_t i = k; i < std::min(k + block, depth); ++i)
           if (values[i * width + line] != 0) return false;
         return true;
@@ -147,7 +174,7 @@ void scale_packed_b(const KernelRow& row, const PartScales& scales, std::size_t 
   for (std::size_t k = 0; k < depth; k += block) {
     bool moves = false;
     for (std::size_t line = 0; line < lines; ++line) {
-      const Factor factor = factor_of(row, table, code_at(line, k));
+      const Factor factor = factor_of(table, code_at(scales, line, k / block));
       factors[line] = factor.value;
       added[line] = factor.value == 0 ? 0 : factor.exponent;
       moves = moves || added[line] != 0;
@@ -159,7 +186,7 @@ void scale_packed_b(const KernelRow& row, const PartScales& scales, std::size_t 
         exponents[i * width + x] = moved(exponents[i * width + x], added[x]);
     }
   }
-  limits.widen(row, range);
+  limits.widen(range);
 }
 
 }  // namespace fp16lab::gemm_detail

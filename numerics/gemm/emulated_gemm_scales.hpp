@@ -1,9 +1,9 @@
-// Block scales of packed operands: multiplied into their elements, where that is exact.
+// Block scales of packed operands.
 //
-// A power of two times an element of at most 5 bits is one number of FP32; so is a UE4M3 scale times an E2M1
-// element, of 6 bits. A row whose products are cut one by one then sees ordinary operands with wider
-// exponents (E8M0 alone: other scales would change the exponents of products). Where groups of products are
-// exact, only the exponents of scales make a block's maximum, and those of elements stay as they are.
+// A row whose products are cut one by one takes E8M0 scales multiplied into the elements: a power of two times an
+// element of at most 5 bits is one number of FP32, and the row sees ordinary operands with wider exponents. Where
+// groups of products are exact, a group has one factor (PackedGroups), and only the exponents of scales make a
+// block's maximum.
 #pragma once
 
 #include <cstddef>
@@ -22,22 +22,29 @@ struct ScaleTable {
 };
 const ScaleTable& scale_table(DType format);
 
-/// The scales of a packed part: the first one's code, and the steps to the next row (or column) and block.
-struct PartScales {
+/// Codes of a part, of scales or elements: the first one, and the steps to the next row (or column), and to the
+/// next one along K.
+struct PartCodes {
   const std::uint8_t* codes;
-  std::int64_t line_step, block_step;
+  std::int64_t line_step, step;
 };
 
 /// Multiplies a packed row block, or a panel of `width` columns, by its scales. `lines` rows (columns) are
 /// valid, `depth` is K, not padded. Nothing changes, and range.has_scales stays false, where a scale is NaN, or
-/// beyond 2^50 or below 2^-50 with an element that is not zero. Else `range` takes in the scales: with exact
-/// groups it becomes that of the exponents of scales that are not zero.
-void scale_packed_a(const KernelRow& row, const PartScales& scales, std::size_t lines, std::size_t depth,
+/// beyond 2^50 or below 2^-50 with an element that is not zero. Else `range` takes in the scales.
+void scale_packed_a(const KernelRow& row, const PartCodes& scales, std::size_t lines, std::size_t depth,
                     float* values, std::uint32_t* exponents, ExponentRange& range);
-void scale_packed_b(const KernelRow& row, const PartScales& scales, std::size_t lines, std::size_t depth,
+void scale_packed_b(const KernelRow& row, const PartCodes& scales, std::size_t lines, std::size_t depth,
                     std::size_t width, float* values, std::int8_t* exponents, ExponentRange& range);
 
-/// Do products of such a row allow it?
-bool takes_scales_when_packed(const KernelRow& row, DType a, DType b);
+/// `factors`, [K / exact group][width], become those of E2M1 elements under the same limits; without a line, 0.
+/// The range is that of the exponents of scales that are not zero.
+ExponentRange scale_groups(const KernelRow& row, const PartCodes& scales, const PartCodes& elements,
+                           std::size_t lines, std::size_t depth, std::size_t width, float* factors);
+
+/// Is the row one of products that are cut one by one, with E8M0 scales?
+bool takes_scales_when_packed(const KernelRow& row);
+/// Is it one of exact groups, for E2M1?
+bool takes_groups(const KernelRow& row, DType a, DType b);
 
 }  // namespace fp16lab::gemm_detail

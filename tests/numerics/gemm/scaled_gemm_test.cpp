@@ -12,6 +12,7 @@
 
 #include "numerics/formats/bits.hpp"
 #include "numerics/gemm/strided_gemm.hpp"
+#include "tests/numerics/gemm/gemm_checks.hpp"
 #include "tests/support/message_of.hpp"
 
 namespace fp16lab {
@@ -120,15 +121,20 @@ struct Case {
   int threads = 1;
 };
 
-/// Every output against its dot product; what was seen among them.
+/// Every output against its dot product, by an instruction set that rotates; what was seen among them.
 void judge(const TensorCoreModel& row, const Case& x, bool& negative, bool& special) {
   const std::int64_t m = x.a.rows, n = x.b.columns, k = x.a.columns;
   StridedScales scales;
   if (x.kind.block > 0)
     scales = {x.kind.block, x.a_scales->view(x.kind.format), x.b_scales->view(x.kind.format)};
   std::vector<float> d(static_cast<std::size_t>(m * n));
-  emulated_gemm(row, {m, n, k}, x.a.view(x.a_format), x.b.view(x.b_format),
-                x.c.empty() ? nullptr : x.c.data(), d.data(), n, x.threads, scales);
+  {
+    static const std::vector<std::int64_t> targets = hwy::SupportedAndGeneratedTargets();
+    static std::size_t turn = 0;
+    const test::ForcedTarget forced(targets[turn++ % targets.size()]);
+    emulated_gemm(row, {m, n, k}, x.a.view(x.a_format), x.b.view(x.b_format),
+                  x.c.empty() ? nullptr : x.c.data(), d.data(), n, x.threads, scales);
+  }
   for (std::int64_t i = 0; i < m; ++i)
     for (std::int64_t j = 0; j < n; ++j) {
       const auto at = static_cast<std::size_t>(i * n + j);
