@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-budget=247800
+budget=248300
 
 case "${1:-}" in
   '') ;;

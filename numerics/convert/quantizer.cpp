@@ -8,9 +8,11 @@
 #include <cstddef>
 #include <limits>
 #include <stdexcept>
+#include <type_traits>
 
 #include "numerics/convert/convert.hpp"
 #include "numerics/platform/for_each_chunk.hpp"
+#include "numerics/platform/vector_clones.hpp"
 #include "numerics/text/nearest_name.hpp"
 
 namespace fp16lab {
@@ -68,12 +70,7 @@ struct Scale {
   float factor = 0;
   bool divides = false;
 
-  void apply(const float* from, float* to, std::size_t count) const {
-    if (divides)
-      for (std::size_t i = 0; i < count; ++i) to[i] = from[i] / factor;
-    else
-      for (std::size_t i = 0; i < count; ++i) to[i] = from[i] * factor;
-  }
+  float of(float x) const { return divides ? x / factor : x * factor; }
 };
 
 /// The number of an E8M0 code.
@@ -109,15 +106,12 @@ class Rule {
   float first_beyond() const { return first_beyond_; }
   float tensor_scale() const { return tensor_scale_; }
 
-  Scale operator()(float amax) const {
-    switch (quantizer_.scale) {
-      case e8m0:
-        return power_of_two(amax);
-      case ue4m3:
-        return quantizer_.rule == te ? as_transformer_engine(amax) : as_torchao(amax);
-      default:
-        return of_float(amax);
-    }
+  /// The scales of blocks from the bits of their amax.
+  void scales_of(std::span<const std::uint32_t> amax, std::span<Scale> to) const {
+    if (quantizer_.scale == ue4m3) return rounded_scales_of(amax, to);
+    for (std::size_t i = 0; i < to.size(); ++i)
+      to[i] = quantizer_.scale == e8m0 ? power_of_two(float_from_bits(amax[i]))
+                                       : of_float(float_from_bits(amax[i]));
   }
 
  private:
@@ -147,24 +141,31 @@ class Rule {
     return {number_of_e8m0(code), std::max(power_of_field(code), 0x1p-126F), true};
   }
 
-  Scale as_transformer_engine(float amax) const {
-    const float least = std::min(amax * (encode_ * (1 / top_)), largest_float);
-    const float value = rounded(std::isnan(amax) || std::isnan(encode_) ? NAN : least);
+  /// Those that are UE4M3 numbers, the nearest ones; many at a time, because one conversion takes longer than a block.
+  void rounded_scales_of(std::span<const std::uint32_t> amax, std::span<Scale> to) const {
+    std::array<float, 256> wanted, values;
+    std::array<SmallFloat<ScaleUE4M3>, wanted.size()> codes;
+    for (std::size_t done = 0; done < to.size(); done += wanted.size()) {
+      const std::size_t count = std::min(to.size() - done, wanted.size());
+      for (std::size_t i = 0; i < count; ++i) wanted[i] = wanted_scale(float_from_bits(amax[done + i]));
+      narrow<ScaleUE4M3>(std::span<const float>(wanted).first(count), std::span(codes).first(count));
+      widen(std::span<const SmallFloat<ScaleUE4M3>>(codes).first(count), std::span(values).first(count));
+      for (std::size_t i = 0; i < count; ++i) to[done + i] = {values[i], factor_of(values[i])};
+    }
+  }
+  float wanted_scale(float amax) const {
+    if (quantizer_.rule == te) {
+      if (std::isnan(amax) || std::isnan(encode_)) return NAN;
+      return std::min(amax * (encode_ * (1 / top_)), greatest_scale_of_ue4m3);
+    }
+    float wanted = amax / top_;
+    if (two_levels_) wanted /= tensor_scale_;
+    return std::isnan(wanted) ? NAN : std::clamp(wanted, least_normal_of_ue4m3, greatest_scale_of_ue4m3);
+  }
+  float factor_of(float value) const {
+    if (quantizer_.rule != te) return encode_ / value;
     const float factor = 1 / (value * tensor_scale_);
-    return {value, std::isnan(factor) ? factor : std::min(factor, largest_float)};
-  }
-
-  Scale as_torchao(float amax) const {
-    float least = amax / top_;
-    if (two_levels_) least /= tensor_scale_;
-    const float value = rounded(std::isnan(least) ? NAN : std::max(least, least_normal_of_ue4m3));
-    return {value, encode_ / value};
-  }
-
-  /// To the nearest UE4M3 number.
-  static float rounded(float scale) {
-    if (scale > greatest_scale_of_ue4m3) scale = greatest_scale_of_ue4m3;
-    return widen(narrow<ScaleUE4M3>(scale));
+    return std::isnan(factor) ? factor : std::min(factor, largest_float);
   }
 
   Scale of_float(float amax) const {
@@ -202,17 +203,46 @@ class Rule {
   bool two_levels_ = false;
 };
 
-/// The greatest magnitude; NaN if there is one.
-float amax_of(const float* values, std::size_t count) {
-  // Magnitudes are ordered as their bits are, NaN last, so that a vector maximum of integers does both.
-  std::uint32_t greatest = 0;
-  for (std::size_t i = 0; i < count; ++i)
-    greatest = std::max(greatest, bits_of(values[i]) & Binary32::magnitude_mask);
-  return float_from_bits(greatest);
+/// Runs `body` with a count that the compiler knows, where it is that of a usual block.
+template <class Body>
+auto with_known(std::size_t count, const Body& body) {
+  if (count == 16) return body(std::integral_constant<std::size_t, 16>());
+  if (count == 32) return body(std::integral_constant<std::size_t, 32>());
+  return body(count);
 }
 
-/// The greater magnitude, or NaN.
-float greater(float a, float b) { return std::isnan(a) || a > b ? a : b; }
+/// Runs of `width` values as multiples of their scale.
+FP16LAB_VECTOR_CLONES
+void scale_runs(const float* from, float* to, std::size_t runs, std::size_t width, const Scale* scales) {
+  with_known(width, [&](auto count) {
+    for (std::size_t run = 0; run < runs; ++run, from += count, to += count) {
+      const float factor = scales[run].factor;
+      if (scales[run].divides)
+        for (std::size_t i = 0; i < count; ++i) to[i] = from[i] / factor;
+      else
+        for (std::size_t i = 0; i < count; ++i) to[i] = from[i] * factor;
+    }
+  });
+}
+
+/// The bits of the greatest magnitude of each of `blocks` neighbouring runs, or of `greatest` if they are greater.
+/// Magnitudes are ordered as their bits are, NaN last, so that a vector maximum of integers finds a NaN too.
+FP16LAB_VECTOR_CLONES
+void find_amax(const float* values, std::size_t blocks, std::size_t width, std::uint32_t* greatest) {
+  with_known(width, [&](auto count) {
+    for (std::size_t block = 0; block < blocks; ++block, values += count) {
+      std::uint32_t most = greatest[block];
+      for (std::size_t i = 0; i < count; ++i)
+        most = std::max(most, bits_of(values[i]) & Binary32::magnitude_mask);
+      greatest[block] = most;
+    }
+  });
+}
+float amax_of(std::span<const float> values) {
+  std::uint32_t greatest = 0;
+  find_amax(values.data(), 1, values.size(), &greatest);
+  return float_from_bits(greatest);
+}
 
 std::size_t index(std::int64_t n) { return static_cast<std::size_t>(n); }
 
@@ -255,45 +285,79 @@ class Blocks {
       body(first * shape_.rows, std::min(first + together_, down_) * shape_.rows);
     });
   }
-  /// body(block, where its first element is) for the blocks of these rows.
+  /// body(its first block, where it begins) for each row of these rows.
   template <class Body>
-  void each(std::int64_t first_row, std::int64_t last_row, const Body& body) const {
-    for (std::int64_t row = first_row; row < last_row; row += shape_.rows)
-      for (std::int64_t column = 0; column < columns_; column += shape_.columns)
-        body(block_of(row, column), row * columns_ + column);
+  void each_row(std::int64_t first_row, std::int64_t last_row, const Body& body) const {
+    for (std::int64_t row = first_row; row < last_row; ++row)
+      body(index(block_of(row, 0)), index(row * columns_));
   }
+  std::size_t across() const { return index(across_); }
 
  private:
   std::int64_t columns_, down_, across_, together_;
   BlockShape shape_;
 };
 
-/// What the elements of a block lost at its scale.
+/// What a row adds to the losses of its blocks; `greatest` are the bits of the greatest multiple of their scales.
 template <class F>
-BlockLoss loss_of(const float* values, const std::uint8_t* codes, std::int64_t stride, BlockShape shape,
-                  const Scale& scale, const Rule& rule) {
-  BlockLoss loss;
-  const std::uint32_t beyond = bits_of(rule.first_beyond());
-  std::uint32_t greatest = 0;  // magnitudes are ordered as their bits are, NaN last
-  std::array<float, 64> multiples;
-  for (std::int64_t r = 0; r < shape.rows; ++r)
-    for (std::int64_t c = 0; c < shape.columns; c += std::ssize(multiples)) {
-      const std::size_t count = std::min(index(shape.columns - c), multiples.size());
-      const float* const x = values + r * stride + c;
-      const std::uint8_t* const code = codes + r * stride + c;
-      scale.apply(x, multiples.data(), count);
+FP16LAB_VECTOR_CLONES void add_losses(const float* values, const std::uint8_t* codes, std::size_t blocks,
+                                      std::size_t width, const Scale* scales, std::uint32_t beyond,
+                                      BlockLoss* losses, std::uint32_t* greatest) {
+  with_known(width, [&](auto count) {
+    for (std::size_t block = 0; block < blocks; ++block, values += count, codes += count) {
+      const Scale scale = scales[block];
+      std::uint32_t most = greatest[block], made_zero = 0, saturated = 0;
       for (std::size_t i = 0; i < count; ++i) {
-        const std::uint32_t value = bits_of(x[i]) & Binary32::magnitude_mask,
-                            multiple = bits_of(multiples[i]) & Binary32::magnitude_mask;
-        loss.made_zero += (value != 0 ? 1U : 0U) & ((code[i] & F::magnitude_mask) == 0 ? 1U : 0U);
-        loss.saturated += (value < Binary32::infinity ? 1U : 0U) & (multiple >= beyond ? 1U : 0U) &
-                          (multiple <= Binary32::infinity ? 1U : 0U);
-        greatest = std::max(greatest, multiple);
+        const std::uint32_t value = bits_of(values[i]) & Binary32::magnitude_mask,
+                            multiple = bits_of(scale.of(values[i])) & Binary32::magnitude_mask;
+        made_zero += (value != 0 ? 1U : 0U) & ((codes[i] & F::magnitude_mask) == 0 ? 1U : 0U);
+        saturated += (value < Binary32::infinity ? 1U : 0U) & (multiple >= beyond ? 1U : 0U) &
+                     (multiple <= Binary32::infinity ? 1U : 0U);
+        most = std::max(most, multiple);
       }
+      greatest[block] = most;
+      losses[block].made_zero += made_zero;
+      losses[block].saturated += saturated;
     }
+  });
+}
+
+float headroom_of(std::uint32_t greatest, const Rule& rule) {
   const float most = float_from_bits(greatest);
-  loss.headroom = most > 0 && std::isfinite(most) ? std::log2(rule.top() / most) : NAN;
-  return loss;
+  return most > 0 && std::isfinite(most) ? std::log2(rule.top() / most) : NAN;
+}
+
+/// Runs of `width` values, times their scale and that of the tensor.
+FP16LAB_VECTOR_CLONES
+void multiply_runs(float* values, std::size_t runs, std::size_t width, const float* scales,
+                   float tensor_scale) {
+  with_known(width, [&](auto count) {
+    for (std::size_t run = 0; run < runs; ++run, values += count) {
+      const float scale = scales[run] * tensor_scale;
+      for (std::size_t i = 0; i < count; ++i) values[i] *= scale;
+    }
+  });
+}
+
+/// random_hadamard of `blocks` blocks of n values.
+template <std::size_t n>
+FP16LAB_VECTOR_CLONES void transform(float* values, std::size_t blocks, std::uint32_t signs) {
+  constexpr auto matrix = [] {
+    std::array<std::array<float, n>, n> h{};
+    for (unsigned i = 0; i < n; ++i)
+      for (unsigned j = 0; j < n; ++j) h[i][j] = (std::popcount(i & j) & 1) != 0 ? -1.0F : 1.0F;
+    return h;
+  }();
+  const auto root = static_cast<float>(1 / std::sqrt(static_cast<double>(n)));
+  for (std::size_t block = 0; block < blocks; ++block, values += n) {
+    float sums[n];
+    for (std::size_t i = 0; i < n; ++i) {
+      const float x = (signs >> i & 1) != 0 ? -values[i] : values[i];
+      for (std::size_t j = 0; j < n; ++j)
+        sums[j] = i == 0 ? x : sums[j] + matrix[i][j] * x;  // exact products
+    }
+    for (std::size_t j = 0; j < n; ++j) values[j] = sums[j] * root;
+  }
 }
 
 void check(const Quantizer& quantizer, const QuantizeOptions& options) {
@@ -378,21 +442,32 @@ float quantize(const Quantizer& quantizer, MatrixSize size, std::span<const floa
 
   const FloatingPointScope scope;
   const bool two_levels = quantizer.scale == ue4m3 && options.tensor_scale;
-  const float tensor_amax = !two_levels           ? 0
-                            : options.tensor_amax ? *options.tensor_amax
-                                                  : amax_of(values.data(), values.size());
+  const float tensor_amax = !two_levels ? 0 : options.tensor_amax ? *options.tensor_amax : amax_of(values);
   const Rule rule(quantizer, tensor_amax, two_levels);
   // Scales first; then elements, a line of a buffer at a time, whatever rows blocks have.
   std::vector<Scale> factors(scales.size());
-  blocks.share_rows(options.threads, [&](std::int64_t first_row, std::int64_t last_row) {
-    blocks.each(first_row, last_row, [&](std::int64_t block, std::int64_t at) {
-      float amax = 0;
-      for (std::int64_t r = 0; r < blocks.shape().rows && !options.scale; ++r)
-        amax = greater(amax, amax_of(values.data() + at + r * size.columns, index(blocks.shape().columns)));
-      factors[index(block)] = options.scale ? Scale{*options.scale, 1 / *options.scale} : rule(amax);
-      scales[index(block)] = factors[index(block)].value;
+  const auto across = blocks.across();
+  const auto width = index(blocks.shape().columns);
+  std::vector<std::uint32_t> greatest(scales.size());
+  // work(first block, past the last one), after `each` had all rows that belong to them.
+  const auto share = [&](const auto& each, const auto& work) {
+    blocks.share_rows(options.threads, [&](std::int64_t first_row, std::int64_t last_row) {
+      blocks.each_row(first_row, last_row, each);
+      work(index(blocks.block_of(first_row, 0)), index(blocks.block_of(last_row - 1, 0)) + across);
     });
-  });
+  };
+  share(
+      [&](std::size_t block, std::size_t at) {
+        if (!options.scale) find_amax(values.data() + at, across, width, greatest.data() + block);
+      },
+      [&](std::size_t block, std::size_t end) {
+        const std::span own = std::span(factors).subspan(block, end - block);
+        if (options.scale)
+          std::ranges::fill(own, Scale{*options.scale, 1 / *options.scale});
+        else
+          rule.scales_of(std::span(greatest).subspan(block, own.size()), own);
+        for (; block < end; ++block) scales[block] = factors[block].value;
+      });
   visit_dtype<is_element>(quantizer.element, [&](auto dtype) {
     using F = typename decltype(dtype)::Format;
     ArithmeticOptions rounding;
@@ -407,26 +482,40 @@ float quantize(const Quantizer& quantizer, MatrixSize size, std::span<const floa
     for_each_chunk(values.size(), options.threads, [&](std::size_t begin, std::size_t count) {
       std::array<float, 4096> multiples;
       std::size_t held = 0;
+      std::int64_t row = static_cast<std::int64_t>(begin) / size.columns,
+                   column = static_cast<std::int64_t>(begin) % size.columns;
       for (std::size_t at = begin; at < begin + count;) {
-        const auto column = static_cast<std::int64_t>(at) % size.columns;
-        const std::int64_t in_block = blocks.shape().columns - column % blocks.shape().columns;
-        const std::size_t some = std::min({index(in_block), begin + count - at, multiples.size() - held});
-        factors[index(blocks.block_of(static_cast<std::int64_t>(at) / size.columns, column))].apply(
-            values.data() + at, multiples.data() + held, some);
+        // The rest of a row, or of a block of it.
+        const std::size_t room =
+            std::min({index(size.columns - column), begin + count - at, multiples.size() - held});
+        const std::size_t in_block = width - index(column) % width;
+        const std::size_t run = std::min(in_block, room), runs = run == width ? room / width : 1,
+                          some = runs * run;
+        scale_runs(values.data() + at, multiples.data() + held, runs, run,
+                   factors.data() + blocks.block_of(row, column));
         held += some;
         at += some;
+        column += static_cast<std::int64_t>(some);
+        if (column == size.columns) {
+          column = 0;
+          ++row;
+        }
         if (held < multiples.size() && at < begin + count) continue;
         round(std::span(multiples).first(held), at - held);
         held = 0;
       }
     });
     if (losses.empty()) return;
-    blocks.share_rows(options.threads, [&](std::int64_t first_row, std::int64_t last_row) {
-      blocks.each(first_row, last_row, [&](std::int64_t block, std::int64_t at) {
-        losses[index(block)] = loss_of<F>(values.data() + at, codes.data() + at, size.columns, blocks.shape(),
-                                          factors[index(block)], rule);
-      });
-    });
+    std::ranges::fill(greatest, 0U);
+    std::ranges::fill(losses, BlockLoss{});
+    share(
+        [&](std::size_t block, std::size_t at) {
+          add_losses<F>(values.data() + at, codes.data() + at, across, width, factors.data() + block,
+                        bits_of(rule.first_beyond()), losses.data() + block, greatest.data() + block);
+        },
+        [&](std::size_t block, std::size_t end) {
+          for (; block < end; ++block) losses[block].headroom = headroom_of(greatest[block], rule);
+        });
   });
   return rule.tensor_scale();
 }
@@ -445,11 +534,9 @@ void dequantize(const Quantizer& quantizer, MatrixSize size, std::span<const std
                         count = index((last_row - first_row) * size.columns);
       widen(std::span(reinterpret_cast<const SmallFloat<F>*>(codes.data()) + first, count),
             values.subspan(first, count));
-      blocks.each(first_row, last_row, [&](std::int64_t block, std::int64_t at) {
-        const float scale = scales[index(block)] * tensor_scale;
-        for (std::int64_t r = 0; r < blocks.shape().rows; ++r)
-          for (float& value : values.subspan(index(at + r * size.columns), index(blocks.shape().columns)))
-            value *= scale;
+      blocks.each_row(first_row, last_row, [&](std::size_t block, std::size_t at) {
+        multiply_runs(values.data() + at, blocks.across(), index(blocks.shape().columns),
+                      scales.data() + block, tensor_scale);
       });
     });
   });
@@ -528,20 +615,20 @@ void random_hadamard(std::span<float> values, int length, std::uint32_t signs) {
         "values is needed",
         length, values.size()));
   const FloatingPointScope scope;
-  const auto root = static_cast<float>(1 / std::sqrt(static_cast<double>(length)));
-  const auto n = static_cast<std::size_t>(length);
-  float matrix[32][32], sums[32];
-  for (unsigned i = 0; i < n; ++i)
-    for (unsigned j = 0; j < n; ++j) matrix[i][j] = (std::popcount(i & j) & 1) != 0 ? -1.0F : 1.0F;
-  for (std::size_t at = 0; at < values.size(); at += n) {
-    for (std::size_t i = 0; i < n; ++i) {
-      const float x = (signs >> i & 1) != 0 ? -values[at + i] : values[at + i];
-      if (i == 0)
-        std::fill_n(sums, n, x);
-      else
-        for (std::size_t j = 0; j < n; ++j) sums[j] += matrix[i][j] * x;  // the product is exact
-    }
-    for (std::size_t j = 0; j < n; ++j) values[at + j] = sums[j] * root;
+  const std::size_t blocks = values.size() / index(length);
+  switch (length) {
+    case 1:
+      return transform<1>(values.data(), blocks, signs);
+    case 2:
+      return transform<2>(values.data(), blocks, signs);
+    case 4:
+      return transform<4>(values.data(), blocks, signs);
+    case 8:
+      return transform<8>(values.data(), blocks, signs);
+    case 16:
+      return transform<16>(values.data(), blocks, signs);
+    default:
+      return transform<32>(values.data(), blocks, signs);
   }
 }
 

@@ -292,8 +292,7 @@ class Product {
       Scratch<ExponentRange> a_ranges, b_ranges;
       Scratch<std::uint8_t> a_elements;
       Scratch<std::int8_t> b_elements;
-      Scratch<float> a_scales, b_scales;
-      Scratch<std::int32_t> b_offsets;
+      Scratch<std::int32_t> a_scales, b_scales, b_starts;
     } packed;
     const std::size_t rows = round_up(to_size(std::min(shape_.m, m_block)), row_block);
     a_ranges_ = packed.a_ranges.reserve(rows / row_block);
@@ -302,7 +301,7 @@ class Product {
       const auto size = to_size(rule_.exact_group);
       groups_ = {packed.a_elements.reserve(rows * b_depth_), packed.b_elements.reserve(elements),
                  packed.a_scales.reserve(rows * b_depth_ / size), packed.b_scales.reserve(elements / size),
-                 packed.b_offsets.reserve(elements / size)};
+                 packed.b_starts.reserve(elements / size)};
       b_ranges_ = packed.b_ranges.reserve(panels);
       return;
     }
@@ -373,7 +372,7 @@ class Product {
   PackedGroups groups_from(std::size_t a_at, std::size_t b_at) const {
     const auto size = to_size(rule_.exact_group);
     return {groups_.a + a_at, groups_.b + b_at, groups_.a_scales + a_at / size,
-            groups_.b_scales + b_at / size, groups_.b_offsets + b_at / size};
+            groups_.b_scales + b_at / size, groups_.b_starts + b_at / size};
   }
 
   TileScales scales_of(const TilePlace& place, std::int64_t block) const {

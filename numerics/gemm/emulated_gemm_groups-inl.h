@@ -9,9 +9,9 @@
 // F >= 23. The accumulator that enters the tile is asked; later ones are sums of such numbers, of which the
 // rounding drops last bits alone.
 //
-// So d is the exact sum, rounded toward zero. Twice an element is an integer of at most 12, so that a sum of 32
-// products with a_offset is below 2^15, in each half of an int32 too, and a group's sum, below 2^13, times both scales,
-// of 4 bits each, is exact in FP32. Where scales allow, a block's groups are added in int32, as multiples of u (EmulatedTile::in_integers), else each group in FP64, where
+// So d is the exact sum, rounded toward zero. Twice an element is an integer of at most 12, so that sums of 32 products
+// with a_offset are below 2^15, in each half of an int32 too, and a group's sum, below 2^13, times both scales, of 4 bits
+// each, is exact in FP32. Where scales allow, a block's groups are added in int32, as multiples of u (EmulatedTile::in_integers), else each group in FP64, where
 // accumulators stay between blocks, as multiples of u. These sums are exact: groups of a block of 2^b products are
 // below 2^(s+8+b) together. If c has bits below u, it is below 2^(s-F+24), and the sum has F + 9 + b bits at most;
 // else it has those from u to 2^(limit+1) or 2^(s+9+b). Dropping the low 29 bits of FP64's fraction is the rounding
@@ -39,7 +39,13 @@ HWY_BEFORE_NAMESPACE();
 namespace fp16lab::gemm_detail {
 namespace HWY_NAMESPACE {
 
-/// `sum` with the four products of bytes of each lane, unsigned ones of a with signed ones of b. On x86 each half
+#if HWY_TARGET <= HWY_AVX3 || HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_SSE4 || HWY_TARGET == HWY_SSSE3
+constexpr bool has_halves = true;
+#else
+constexpr bool has_halves = false;
+#endif
+
+/// `sum` with the four products of bytes of each lane, unsigned ones of a with signed ones of b. With halves each half
 /// of a lane has two of them; `joined` makes one sum of all.
 HWY_INLINE VInt add_products(VInt sum, VInt a, VInt b) {
 #if HWY_TARGET <= HWY_AVX3
@@ -71,14 +77,28 @@ HWY_INLINE VInt joined(VInt sum) {
 #endif
 }
 
+/// Keeps GCC from loading operands again, and from adding in another order, for which there are too few registers.
+template <class... V>
+HWY_INLINE void keep_in_registers(V&... vectors) {
+#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR && HWY_COMPILER_GCC
+  (..., [&] { asm("" : "+x"(vectors.raw)); }());
+#else
+  ((void)vectors, ...);
+#endif
+}
+
 /// Two rows and two neighbouring vectors of columns at a time keep all sums in registers.
 constexpr std::size_t at_once = 2 * lanes;
 static_assert(panel_columns % at_once == 0);
 
+/// Sums of two rows and two vectors of columns.
+struct Dots {
+  VInt of[2][2];
+};
+
 /// The sums of the integers of products [k, k + size), one group, from column x on.
 template <std::size_t size>
-HWY_INLINE void dots_of_group(const PackedGroups& from, std::size_t row, std::size_t x, std::size_t k,
-                              VInt dot[2][2]) {
+HWY_INLINE Dots dots_of_group(const PackedGroups& from, std::size_t row, std::size_t x, std::size_t k) {
   const DInt di;
   const std::uint8_t* HWY_RESTRICT a = from.a + k / group * group * row_block + row * group + k % group;
   const auto* HWY_RESTRICT b = reinterpret_cast<const std::int32_t*>(from.b + k * panel_columns) + x;
@@ -87,17 +107,21 @@ HWY_INLINE void dots_of_group(const PackedGroups& from, std::size_t row, std::si
     std::memcpy(&word, elements, sizeof word);
     return hn::Set(di, word);
   };
-  dot[0][0] = dot[0][1] = dot[1][0] = dot[1][1] = hn::Zero(di);
-  HWY_UNROLL(1)  // else GCC adds in pairs, and runs out of registers
+  const std::int32_t* const starts = from.b_starts + k / size * panel_columns + x;
+  auto upper_left = hn::Load(di, starts), upper_right = hn::Load(di, starts + lanes);
+  auto lower_left = upper_left, lower_right = upper_right;
+  HWY_UNROLL(8)
   for (std::size_t i = 0; i < size / 4; ++i) {
-    const auto first = four(a + 4 * i), second = four(a + group + 4 * i);
-    const auto left = hn::Load(di, b + i * panel_columns),
-               right = hn::Load(di, b + i * panel_columns + lanes);
-    dot[0][0] = add_products(dot[0][0], first, left);
-    dot[0][1] = add_products(dot[0][1], first, right);
-    dot[1][0] = add_products(dot[1][0], second, left);
-    dot[1][1] = add_products(dot[1][1], second, right);
+    const auto upper = four(a + 4 * i), lower = four(a + group + 4 * i);
+    auto left = hn::Load(di, b + i * panel_columns), right = hn::Load(di, b + i * panel_columns + lanes);
+    keep_in_registers(left, right);
+    upper_left = add_products(upper_left, upper, left);
+    upper_right = add_products(upper_right, upper, right);
+    lower_left = add_products(lower_left, lower, left);
+    lower_right = add_products(lower_right, lower, right);
+    keep_in_registers(upper_left, upper_right, lower_left, lower_right);
   }
+  return {{{joined(upper_left), joined(upper_right)}, {joined(lower_left), joined(lower_right)}}};
 }
 
 /// sums[i] += from[i], FP32 or int32; `last`: rounds to FP32 toward zero.
@@ -115,31 +139,30 @@ HWY_INLINE void add_sums(const T* HWY_RESTRICT from, bool last, double* HWY_REST
   }
 }
 
-/// Adds the groups of products [k, end), one block, as multiples of 1 / (4 per_unit).
+/// Adds the groups of products [k, end), one block.
 template <std::size_t size, bool in_integers>
 HWY_INLINE void add_block(const PackedGroups& from, std::size_t row, std::size_t x, std::size_t k,
-                          std::size_t end, float per_unit, double* HWY_RESTRICT sums, VWide& largest) {
+                          std::size_t end, double* HWY_RESTRICT sums, VWide& largest) {
   const DFloat df;
   const DInt di;
   HWY_ALIGN std::conditional_t<in_integers, std::int32_t, float> parts[2][at_once];
   VInt total[2][2] = {{hn::Zero(di), hn::Zero(di)}, {hn::Zero(di), hn::Zero(di)}};
   for (; k < end; k += size) {
-    VInt dot[2][2];
-    dots_of_group<size>(from, row, x, k, dot);
-    const float* const a_scales = from.a_scales + k / size * row_block + row;
-    const std::size_t at = k / size * panel_columns + x;
-    for (std::size_t v = 0; v < 2; ++v) {
-      const auto b_scale = hn::Load(df, from.b_scales + at + v * lanes);
-      const auto offset = hn::Load(di, from.b_offsets + at + v * lanes);
-      for (std::size_t r = 0; r < 2; ++r) {
-        const auto factor = hn::Mul(hn::Set(df, a_scales[r] * per_unit), b_scale);
-        const auto units = hn::Mul(hn::ConvertTo(df, hn::Sub(joined(dot[r][v]), offset)), factor);
-        if constexpr (in_integers)
-          total[r][v] = hn::Add(total[r][v], truncate(units));
-        else
-          hn::Store(units, df, parts[r] + v * lanes);
-      }
-    }
+    const Dots dots = dots_of_group<size>(from, row, x, k);
+    const std::int32_t* const a = from.a_scales + k / size * row_block + row;
+    const std::int32_t* const b = from.b_scales + k / size * panel_columns + x;
+    const auto add = [&](std::size_t r, std::size_t v) HWY_ATTR {
+      const auto factor = hn::Mul(hn::Set(di, a[r]), hn::Load(di, b + v * lanes));
+      if constexpr (in_integers)
+        total[r][v] = hn::Add(total[r][v], hn::Mul(dots.of[r][v], factor));
+      else
+        hn::Store(hn::Mul(hn::ConvertTo(df, dots.of[r][v]), hn::ConvertTo(df, factor)), df,
+                  parts[r] + v * lanes);
+    };
+    add(0, 0);  // loops would leave the sums in memory
+    add(0, 1);
+    add(1, 0);
+    add(1, 1);
     if constexpr (!in_integers)
       for (std::size_t r = 0; r < 2; ++r)
         add_sums(parts[r], k + size >= end, sums + r * panel_columns, largest);
@@ -153,13 +176,13 @@ HWY_INLINE void add_block(const PackedGroups& from, std::size_t row, std::size_t
 
 /// All blocks of a tile. The largest sum.
 template <std::size_t size, bool in_integers>
-VWide add_blocks(const EmulatedTile& t, float per_unit, double* sums) {
+VWide add_blocks(const EmulatedTile& t, double* sums) {
   const auto block = static_cast<std::size_t>(t.row->block_size);
   auto largest = hn::Zero(DWide());
   for (std::size_t k = 0; k < t.depth; k += block)
     for (std::size_t row = 0; row < t.rows; row += 2)
       for (std::size_t x = 0; x < panel_columns; x += at_once)
-        add_block<size, in_integers>(t.groups, row, x, k, std::min(k + block, t.depth), per_unit,
+        add_block<size, in_integers>(t.groups, row, x, k, std::min(k + block, t.depth),
                                      sums + row * panel_columns + x, largest);
   return largest;
 }
@@ -172,6 +195,12 @@ HWY_INLINE void store_doubled(const std::uint16_t* HWY_RESTRICT codes, std::size
     const auto twice = truncate(hn::Mul(load_values<Fp4E2M1>(codes + i), hn::Set(df, 2.0F)));
     hn::Store(hn::DemoteTo(DByte(), hn::Add(twice, hn::Set(DInt(), offset))), DByte(), to + i);
   }
+}
+
+/// What the sums of a group start at: without PackedGroups::a_offset times the sum of b.
+inline std::int32_t start_of(const std::int8_t* b, std::size_t size) {
+  const std::int32_t start = -PackedGroups::a_offset * std::accumulate(b, b + size, std::int32_t{0});
+  return has_halves ? start & 0xffff : start;
 }
 
 inline void pack_group_a(const Operand& a, GemmShape shape, std::int64_t row, std::int64_t k,
@@ -201,8 +230,7 @@ inline void pack_group_b(const Operand& b, GemmShape shape, std::int64_t column,
       for (std::size_t i = 0; i < group; i += 4)
         std::memcpy(to.b + ((offset + i) * panel_columns + 4 * x), from + i, 4);
       for (std::size_t i = 0; i < group; i += size)
-        to.b_offsets[(offset + i) / size * panel_columns + x] =
-            PackedGroups::a_offset * std::accumulate(from + i, from + i + size, std::int32_t{0});
+        to.b_starts[(offset + i) / size * panel_columns + x] = start_of(from + i, size);
     }
   }
 }
@@ -226,7 +254,7 @@ inline bool run_groups(const EmulatedTile& t) {
   const auto add = t.row->exact_group == 16
                        ? (t.in_integers ? &add_blocks<16, true> : &add_blocks<16, false>)
                        : (t.in_integers ? &add_blocks<32, true> : &add_blocks<32, false>);
-  const auto largest = add(t, std::ldexp(0.25F, -unit), sums);
+  const auto largest = add(t, sums);
   for (std::size_t i = 0; i < rows * panel_columns; i += wide_lanes)
     store_narrow(hn::Mul(hn::Load(d, sums + i), wide_power(unit)), t.tile + i);
   return hn::AllTrue(d, hn::Lt(largest, limit));

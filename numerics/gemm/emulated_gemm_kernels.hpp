@@ -68,15 +68,16 @@ struct TileScales {
   std::int64_t a_row_step = 0, a_block_step = 0, b_block_step = 0, b_column_step = 0;
 };
 
-/// Packed E2M1 elements as integers, and a factor and an offset for each exact group of products: a group's sum
-/// is (the sum of a * b, minus b_offsets) * a_scales * b_scales / 4.
+/// Packed E2M1 elements and scales as integers. A group's sum of (a - a_offset) * b * a_scales * b_scales is in
+/// units of 2^(the least exponents of both scales - 2 * element_places - 2 * scale_places).
 struct PackedGroups {
-  static constexpr int a_offset = 12;  ///< what makes twice an element positive
-  std::uint8_t* a = nullptr;           ///< 2 x + a_offset: [K / group][row_block][group]
-  std::int8_t* b = nullptr;            ///< 2 x: [K / 4][columns][4]
-  float *a_scales = nullptr,           ///< [K / exact group][row_block]
-      *b_scales = nullptr;             ///< [K / exact group][columns]
-  std::int32_t* b_offsets = nullptr;   ///< a_offset times the sum of b: as b_scales
+  static constexpr int a_offset = 12;                         ///< what makes twice an element positive
+  static constexpr int element_places = 1, scale_places = 3;  ///< E2M1's and UE4M3's fraction bits
+  std::uint8_t* a = nullptr;         ///< 2 x + a_offset: [K / group][row_block][group]
+  std::int8_t* b = nullptr;          ///< 2 x: [K / 4][columns][4]
+  std::int32_t *a_scales = nullptr,  ///< [K / exact group][row_block]
+      *b_scales = nullptr,           ///< [K / exact group][columns]
+          *b_starts = nullptr;       ///< -a_offset times the sum of b, as run_fast takes it: as b_scales
 };
 
 /// One tile of D and what it needs.
@@ -110,7 +111,7 @@ struct EmulatedKernels {
   /// Packs rows [k, k + depth) and columns [column, column + columns) of the logical k x n matrix B.
   ExponentRange (*pack_b)(const Operand& b, GemmShape shape, std::int64_t column, std::int64_t k,
                           std::size_t depth, const KernelRow& rule, float* values, std::int8_t* exponents);
-  /// The same of E2M1 for exact groups, without the scales: PackedGroups::a; ::b and ::b_offsets.
+  /// The same of E2M1 for exact groups, without the scales: PackedGroups::a; ::b and ::b_starts.
   void (*pack_group_a)(const Operand& a, GemmShape shape, std::int64_t row, std::int64_t k, std::size_t depth,
                        const PackedGroups& to);
   void (*pack_group_b)(const Operand& b, GemmShape shape, std::int64_t column, std::int64_t k,

@@ -85,14 +85,14 @@ class FastTiles {
         row_.subnormal_accumulator == SubnormalAccumulator::fp16_emin ||
         row_.block_size % row_.exact_group != 0 || fraction_bits < Binary32::fraction_bits ||
         fraction_bits + bits + 1 - group_places > Binary64::precision || row_.exponent_floor > largest ||
-        largest - fraction_bits > unit)
+        largest - fraction_bits > unit ||
+        8 + largest - smallest >= 31)  // a product of integers that are scales
       return std::nullopt;
     return GroupBounds{largest - fraction_bits, unit + fraction_bits + 1, bits + largest - smallest < 31};
   }
 
  private:
-  /// E2M1 elements are multiples of 2^-1, scales of 2^(e-3).
-  static constexpr int group_places = 2 * (1 + 3);
+  static constexpr int group_places = 2 * (PackedGroups::element_places + PackedGroups::scale_places);
 
   /// At most 5 bits, as in FP8: then 16 products and c stay inside int32, 16 (2 - 2^-4)^2 + 2 < 2^6.
   static bool has_short_significand(DType format) {

@@ -72,7 +72,7 @@ struct Factor {
 Factor factor_of(const ScaleTable& table, std::uint8_t code) {
   const int exponent = table.exponents[code];
   // A scale beyond the limits has zeros alone.
-  if (exponent != ScaleTable::zero_exponent && std::abs(exponent) > most_exponent) return {1, 0};
+  if (exponent != ScaleTable::zero_exponent && std::abs(exponent) > most_exponent) return {0, 0};
   return {static_cast<float>(table.values[code]), exponent};
 }
 
@@ -102,7 +102,7 @@ bool takes_groups(const KernelRow& row, DType a, DType b) {
 }
 
 ExponentRange scale_groups(const KernelRow& row, const PartCodes& scales, const PartCodes& elements,
-                           std::size_t lines, std::size_t depth, std::size_t width, float* factors) {
+                           std::size_t lines, std::size_t depth, std::size_t width, std::int32_t* integers) {
   const ScaleTable& table = scale_table(row.scales.format);
   const auto block = static_cast<std::size_t>(row.scales.block);
   Limits limits;
@@ -113,14 +113,18 @@ ExponentRange scale_groups(const KernelRow& row, const PartCodes& scales, const 
           if ((code_at(elements, line, i) & Fp4E2M1::magnitude_mask) != 0) return false;
         return true;
       });
-  if (!limits.possible) return limits.range();
+  const ExponentRange range = limits.range();
+  constexpr int too_far_apart = 24;  // FastTiles::of_groups refuses them
+  if (!limits.possible || range.largest - range.smallest >= too_far_apart) return range;
+  const float to_integer = std::ldexp(1.0F, PackedGroups::scale_places - range.smallest);
   const auto size = static_cast<std::size_t>(row.exact_group);
-  for (std::size_t k = 0; k < depth; k += size, factors += width) {
+  for (std::size_t k = 0; k < depth; k += size, integers += width) {
     for (std::size_t line = 0; line < lines; ++line)
-      factors[line] = factor_of(table, code_at(scales, line, k / block)).value;
-    std::fill(factors + lines, factors + width, 0.0F);
+      integers[line] =
+          static_cast<std::int32_t>(factor_of(table, code_at(scales, line, k / block)).value * to_integer);
+    std::fill(integers + lines, integers + width, 0);
   }
-  return limits.range();
+  return range;
 }
 
 void scale_packed_a(const KernelRow& row, const PartCodes& scales, std::size_t lines, std::size_t depth,

@@ -37,10 +37,10 @@ void scale_packed_a(const KernelRow& row, const PartCodes& scales, std::size_t l
 void scale_packed_b(const KernelRow& row, const PartCodes& scales, std::size_t lines, std::size_t depth,
                     std::size_t width, float* values, std::int8_t* exponents, ExponentRange& range);
 
-/// `factors`, [K / exact group][width], become those of E2M1 elements under the same limits; without a line, 0.
-/// The range is that of the exponents of scales that are not zero.
+/// `integers`, [K / exact group][width], become the scales of E2M1 elements under the same limits, as PackedGroups has
+/// them; without a line, and of zeros, 0. The range is that of the exponents of scales that are not zero.
 ExponentRange scale_groups(const KernelRow& row, const PartCodes& scales, const PartCodes& elements,
-                           std::size_t lines, std::size_t depth, std::size_t width, float* factors);
+                           std::size_t lines, std::size_t depth, std::size_t width, std::int32_t* integers);
 
 /// Is the row one of products that are cut one by one, with E8M0 scales?
 bool takes_scales_when_packed(const KernelRow& row);

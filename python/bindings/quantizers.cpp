@@ -11,7 +11,7 @@
 
 #include "bindings.hpp"
 #include "engine/amp/levels/recipe.hpp"
-#include "numerics/convert/quantizer.hpp"
+#include "numerics/convert/quantization_error.hpp"
 #include "numerics/formats/dtype.hpp"
 #include "numerics/gemm/quantized_gemm.hpp"
 
@@ -89,6 +89,17 @@ void dequantize_matrix(const Numbers& numbers, const Matrix<const std::uint8_t>&
              threads);
 }
 
+std::tuple<double, double> error_of(const Numbers& numbers, const Matrix<const float>& values,
+                                    const Matrix<const std::uint8_t>& codes,
+                                    const Matrix<const float>& scales, float tensor_scale, int threads) {
+  const Quantizer quantizer = quantizer_of(numbers);
+  const nb::gil_scoped_release unlocked;
+  const MatrixSize size = size_of_matrix(values);
+  const QuantizationError error = quantization_error(quantizer, size, size, span_of(values), span_of(codes),
+                                                     span_of(scales), tensor_scale, threads);
+  return {error.difference, error.whole};
+}
+
 QuantizedMatrix matrix_of(const Numbers& numbers, const Matrix<const std::uint8_t>& codes,
                           const Matrix<const float>& scales, float tensor_scale) {
   return {quantizer_of(numbers), size_of_matrix(codes), span_of(codes), span_of(scales), tensor_scale};
@@ -149,6 +160,9 @@ void bind_quantizers(nb::module_& module) {
              nb::arg("tensor_scale"), nb::arg("scale").none(), nb::arg("seed").none(), nb::arg("threads"));
   module.def("dequantize", &dequantize_matrix, nb::arg("quantizer"), nb::arg("codes").noconvert(),
              nb::arg("scales").noconvert(), nb::arg("tensor_scale"), nb::arg("values").noconvert(),
+             nb::arg("threads"));
+  module.def("quantization_error", &error_of, nb::arg("quantizer"), nb::arg("values").noconvert(),
+             nb::arg("codes").noconvert(), nb::arg("scales").noconvert(), nb::arg("tensor_scale"),
              nb::arg("threads"));
   module.def("quantized_matmul", &multiply, nb::arg("a"), nb::arg("a_codes").noconvert(),
              nb::arg("a_scales").noconvert(), nb::arg("a_tensor_scale"), nb::arg("b"),

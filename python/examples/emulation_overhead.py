@@ -1,10 +1,10 @@
-"""What lab.emulate costs: steps of a transformer of MiniLM's size, and single operations.
+"""What lab.emulate and lab.recipe cost: steps of a transformer of MiniLM's size, and single operations.
 
-    python python/examples/emulation_overhead.py            # two minutes
+    python python/examples/emulation_overhead.py            # three minutes
     python python/examples/emulation_overhead.py --pairs 3 --width 96
 
-A step under emulation (FP16 autocast, every product emulated) and torch's own step in FP32 alternate in one
-process; shown is the median of the ratios of their wall times. Then what the scope adds to one operation, in
+A step under emulation (FP16 autocast, every product emulated), or in a recipe with a tensor core's sums, and torch's
+own step in FP32 alternate in one process; shown is the median of the ratios of their wall times. Then what the scope adds to one operation, in
 microseconds: to a product of two numbers and to an addition, beside what a dispatch mode that does nothing
 adds to them.
 """
@@ -12,7 +12,8 @@ adds to them.
 import argparse
 import statistics
 import time
-from contextlib import nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 
 import torch
 from torch import nn
@@ -27,24 +28,30 @@ class Empty(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def step_ratio(model: nn.Module, core: str, pairs: int) -> float:
-    """The median over pairs of an emulated step's time divided by that of torch's FP32."""
+def emulated(core: str) -> AbstractContextManager[object]:
+    scopes = ExitStack()
+    scopes.enter_context(lab.emulate(core))
+    scopes.enter_context(lab.autocast(torch.float16))
+    return scopes
+
+
+def step_ratio(model: nn.Module, scope: Callable[[], AbstractContextManager[object]], pairs: int) -> float:
+    """The median over pairs of the time of a step in `scope` divided by that of torch's FP32."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     tokens = torch.randint(VOCABULARY, (BATCH, TOKENS + 1))
 
-    def step(emulated: bool) -> float:
+    def step(inside: bool) -> float:
         began = time.perf_counter()
         optimizer.zero_grad()
-        with lab.emulate(core) if emulated else nullcontext():
-            with lab.autocast(torch.float16) if emulated else nullcontext():
-                scores = model(tokens[:, :-1]).flatten(0, 1)
-                loss = nn.functional.cross_entropy(scores, tokens[:, 1:].flatten())
+        with scope() if inside else nullcontext():
+            scores = model(tokens[:, :-1]).flatten(0, 1)
+            loss = nn.functional.cross_entropy(scores, tokens[:, 1:].flatten())
             loss.backward()
         optimizer.step()
         return time.perf_counter() - began
 
-    for emulated in (True, False):
-        step(emulated)  # memory, and the optimizer's state
+    for inside in (True, False):
+        step(inside)  # memory, and the optimizer's state
     times = [
         (step(True), step(False)) if pair % 2 else (step(False), step(True))[::-1] for pair in range(pairs)
     ]
@@ -80,7 +87,10 @@ def main() -> None:
         f" medians of {arguments.pairs} pairs"
     )
     for core in ("hopper", "ampere", "volta"):
-        print(f"{core}: {step_ratio(model, core, arguments.pairs):.2f} times torch's FP32 step")
+        print(f"{core}: {step_ratio(model, lambda: emulated(core), arguments.pairs):.2f} times torch's FP32 step")
+    for name in ("mxfp8", "nvfp4"):
+        ratio = step_ratio(model, lambda: lab.recipe(name, model, sums="row"), arguments.pairs)
+        print(f"recipe {name}: {ratio:.2f} times torch's FP32 step")
 
     one, half = torch.ones(8), torch.ones(1, 1).half()
     product, addition = lambda: torch.mm(half, half), lambda: torch.add(one, one)

@@ -114,6 +114,22 @@ class Quantized:
         moved = _moved(np.asarray(self.codes), self.axis)
         return _like(self.codes, _moved_back(values.reshape(moved.shape), self.axis))
 
+    def changed(self, x: Any, threads: int | None = None) -> tuple[float, float]:
+        """Sums of squares, in FP64: of what quantizing x changed, and of x. The root of their ratio is the relative error.
+        Elements whose difference is not finite are in neither. ValueError where x has another shape.
+
+        >>> import numpy
+        >>> x = numpy.float32([[1, 3.25] + [0] * 30])
+        >>> quantize(x, "mxfp4").changed(x)
+        (0.0625, 11.5625)
+        """
+        if tuple(x.shape) != tuple(self.codes.shape):
+            raise ValueError(f"x is {tuple(x.shape)}; the array that was quantized is {tuple(self.codes.shape)}")
+        codes, scales = self._rows()
+        values = _moved(_floats(codes_of(x, "x")), self.axis).reshape(codes.shape)
+        numbers = self.quantizer._numbers()
+        return _core.quantization_error(numbers, values, codes, scales, self.tensor_scale, thread_count(threads))
+
     def _rows(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
         """Codes with blocks along rows, and the scales of those, as matrices."""
         codes, scales = _as_matrix(_moved(np.asarray(self.codes), self.axis)), np.asarray(self.scales)
@@ -266,7 +282,9 @@ def random_hadamard(x: Any, length: int = 16, signs: int | None = None) -> Any:
     array([-2., -2., -2., -2.], dtype=float32)
     """
     codes = codes_of(x, "x")
-    values = _floats(codes).copy()
+    values = _floats(codes)
+    if np.may_share_memory(values, codes.words):
+        values = values.copy()
     if values.ndim == 0 or values.shape[-1] % length:
         raise ValueError(f"x has shape {values.shape}; a last dimension that is a multiple of {length} is needed")
     _core.random_hadamard(_as_matrix(values), length, signs)

@@ -24,6 +24,20 @@ def arrays(rows=64, columns=512):
     yield "powers", (2.0 ** random.integers(-30, 30, (rows, columns)) * random.choice([1, -1.5, 1 + 2**-23], (rows, columns))).astype(F32)
 
 
+def test_what_quantizing_changed_is_the_error_of_its_numbers():
+    for name in fp16lab.quantizers():
+        for kind, x in arrays(128, 512):
+            for axis in (-1, -2):
+                q = fp16lab.quantize(x, name, axis=axis)
+                with np.errstate(invalid="ignore", over="ignore"):
+                    error = q.dequantize().astype(np.float64) - x
+                there = np.isfinite(error)
+                expected = np.square(error[there]).sum(), np.square(x[there].astype(np.float64)).sum()
+                np.testing.assert_allclose(q.changed(x), expected, 1e-12, err_msg=f"{kind} {name}")
+    with pytest.raises(ValueError, match="the array that was quantized is"):
+        q.changed(x[1:])
+
+
 def amax_of(x, rows, columns):
     blocks = np.abs(x).reshape(x.shape[0] // rows, rows, x.shape[1] // columns, columns)
     return blocks.max((1, 3))

@@ -9,6 +9,7 @@
 
 #include "experiments/app/exit_code.hpp"
 #include "numerics/convert/convert.hpp"
+#include "numerics/convert/quantization_error.hpp"
 #include "numerics/text/text.hpp"
 
 namespace fp16lab::experiments {
@@ -82,28 +83,17 @@ Kept kept_by(const Quantizer& quantizer, const CountedArray& array, const Matrix
   const MatrixSize scales_size = quantizer.scales_of(matrix.size);
   const auto blocks = static_cast<std::size_t>(scales_size.rows * scales_size.columns);
   std::vector<std::uint8_t> codes(matrix.values.size());
-  std::vector<float> scales(blocks), back(matrix.values.size());
+  std::vector<float> scales(blocks);
   std::vector<BlockLoss> losses(blocks);
   QuantizeOptions options;
   options.threads = threads;
   const float tensor_scale = quantize(quantizer, matrix.size, matrix.values, codes, scales, options, losses);
-  dequantize(quantizer, matrix.size, codes, scales, tensor_scale, back, threads);
   Kept kept{.label = array.label, .loss = {.values = given.values.size()}, .blocks = blocks};
   for (const BlockLoss& loss : losses) kept.loss.add(loss);
-  double difference = 0, whole = 0;
-  for (std::int64_t row = 0; row < given.size.rows; ++row)
-    for (std::int64_t column = 0; column < given.size.columns; ++column) {
-      const auto at = static_cast<std::size_t>(row * matrix.size.columns + column);
-      const auto value = static_cast<double>(matrix.values[at]),
-                 error = static_cast<double>(back[at]) - value;
-      if (!std::isfinite(error)) {
-        ++kept.not_finite;
-        continue;
-      }
-      difference += error * error;
-      whole += value * value;
-    }
-  if (whole > 0) kept.error = std::sqrt(difference / whole);
+  const QuantizationError error = quantization_error(quantizer, matrix.size, given.size, matrix.values, codes,
+                                                     scales, tensor_scale, threads);
+  kept.not_finite = error.not_finite;
+  if (error.whole > 0) kept.error = std::sqrt(error.difference / error.whole);
   return kept;
 }
 

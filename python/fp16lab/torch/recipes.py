@@ -117,7 +117,7 @@ class Losses:
     norm: float = 0.0
 
     @staticmethod
-    def of(q: Quantized, values: int, x: torch.Tensor, numbers: torch.Tensor) -> Losses:
+    def of(q: Quantized, values: int, x: torch.Tensor) -> Losses:
         there = q.headroom[~np.isnan(q.headroom)]
         return Losses(
             values,
@@ -127,8 +127,7 @@ class Losses:
             int((q.saturated > 0).sum()),
             float(there.min(initial=math.inf)),
             float(there.sum(dtype=np.float64)),
-            float((numbers - x).double().square().sum()),
-            float(x.double().square().sum()),
+            *q.changed(x, torch.get_num_threads()),
         )
 
     def add(self, other: Losses) -> None:
@@ -289,26 +288,30 @@ class recipe:
             return None
         return name, "x".join(map(str, weight.shape))
 
-    def multiply(self, layer: tuple[str, str], product: str, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        """a (m, k) b (n, k)^T with FP32 sums, from what the recipe leaves of the operands of `product`."""
+    def multiply(
+        self, layer: tuple[str, str], product: str, a: torch.Tensor, b: torch.Tensor, right: _Coded | None = None
+    ) -> tuple[torch.Tensor, _Coded]:
+        """a (m, k) b (n, k)^T with FP32 sums, from what the recipe leaves of the operands of `product`; and that of b,
+        which `right` is where it is known."""
         name, shape = layer
         operands = [a.detach().float(), b.detach().float()]
         if product == "dw" and self.recipe.hadamard:
             length = self.recipe.hadamard
             operands = [random_hadamard(_filled(each, 1, length), length) for each in operands]
-        (left, x), (right, y) = (
-            self._quantized((name, product, operand, shape), each) for operand, each in zip(PRODUCTS[product], operands)
-        )
+        places: list[_Place] = [(name, product, operand, shape) for operand in PRODUCTS[product]]
+        coded = self._quantized(places[0], operands[0]), right or self._quantized(places[1], operands[1])
+        for place, each in zip(places, coded):
+            self._tell(place, each.lost)
+        left, of_b = (each.codes for each in coded)
         m, n, threads = operands[0].shape[0], operands[1].shape[0], torch.get_num_threads()
         if self.sums == "fp32":
-            result = x @ y.T
+            result = left.dequantize(threads) @ of_b.dequantize(threads).T
         else:
-            result = product_of_rows(left, right, "" if self.sums == "row" else self.sums, threads)
-        numbers: torch.Tensor = result[:m, :n]
-        return numbers
+            result = product_of_rows(left, of_b, "" if self.sums == "row" else self.sums, threads)
+        return result[:m, :n], coded[1]
 
-    def _quantized(self, place: _Place, x: torch.Tensor) -> tuple[Quantized, torch.Tensor]:
-        """x, filled to whole blocks, quantized along its rows, and what that stands for."""
+    def _quantized(self, place: _Place, x: torch.Tensor) -> _Coded:
+        """x, filled to whole blocks, quantized along its rows."""
         operand = place[2]
         how: Quantizer = getattr(self.recipe, operand)
         of_call: dict[str, Any] = {"threads": torch.get_num_threads()}
@@ -322,15 +325,15 @@ class recipe:
             of_call["scale"] = history.scale
         filled = _filled(x, *how.block)
         q = quantize(filled, how, **of_call)
-        numbers = q.dequantize(torch.get_num_threads())
         if history is not None:
             history.see(float(x.abs().max()) if x.numel() else 0.0)
-        lost = Losses.of(q, x.numel(), filled, numbers)
+        return _Coded(q, Losses.of(q, x.numel(), filled))
+
+    def _tell(self, place: _Place, lost: Losses) -> None:
         self._losses.setdefault(place, Losses()).add(lost)
         with torch.set_grad_enabled(self.with_gradients):
             for listener in tuple(listeners):
-                listener.on_operand(self._modules.get(place[0]), place[1], operand, lost)
-        return q, numbers
+                listener.on_operand(self._modules.get(place[0]), place[1], place[2], lost)
 
     def _random(self, place: _Place) -> int:
         """A seed of this call's own."""
@@ -351,6 +354,22 @@ def running() -> recipe | None:
     return _of_thread.run
 
 
+@dataclass(frozen=True)
+class _Coded:
+    """An operand as codes, and what it lost."""
+
+    codes: Quantized
+    lost: Losses
+
+    def transposed(self, delayed: bool) -> _Coded | None:
+        """The same of the transposed operand, where its blocks are square and its scale needs no history."""
+        q = self.codes
+        if delayed or q.quantizer.block[0] != q.quantizer.block[1]:
+            return None
+        turned = {name: getattr(q, name).T for name in ("codes", "scales", "made_zero", "saturated", "headroom")}
+        return _Coded(replace(q, **turned), self.lost)
+
+
 class _Linear(torch.autograd.Function):
     """y = x W^T + b and its gradients."""
 
@@ -359,7 +378,7 @@ class _Linear(torch.autograd.Function):
         ctx.run, ctx.layer = run, layer
         ctx.save_for_backward(x, weight)
         rows = x.reshape(-1, x.shape[-1])
-        y = run.multiply(layer, "forward", rows, weight)
+        y, ctx.of_weight = run.multiply(layer, "forward", rows, weight)
         if bias is not None:
             y += bias
         return y.to(x.dtype).reshape(*x.shape[:-1], weight.shape[0])
@@ -371,9 +390,10 @@ class _Linear(torch.autograd.Function):
         rows, g = x.reshape(-1, x.shape[-1]), gradient.reshape(-1, weight.shape[0])
         dx = dw = db = None
         if ctx.needs_input_grad[2]:
-            dx = ctx.run.multiply(ctx.layer, "dx", g, weight.T).to(x.dtype).reshape(x.shape)
+            of_weight = ctx.of_weight.transposed(ctx.run.recipe.delayed > 0)
+            dx = ctx.run.multiply(ctx.layer, "dx", g, weight.T, of_weight)[0].to(x.dtype).reshape(x.shape)
         if ctx.needs_input_grad[3]:
-            dw = ctx.run.multiply(ctx.layer, "dw", g.T, rows.T).to(weight.dtype)
+            dw = ctx.run.multiply(ctx.layer, "dw", g.T, rows.T)[0].to(weight.dtype)
         if ctx.needs_input_grad[4]:
             db = g.float().sum(0).to(g.dtype)
         return None, None, dx, dw, db

@@ -103,6 +103,8 @@ def test_emulation_overhead_measures_steps_and_operations(tmp_path):
         "hopper",
         "ampere",
         "volta",
+        "recipe mxfp8",
+        "recipe nvfp4",
         "a product",
         "another operation",
     ]

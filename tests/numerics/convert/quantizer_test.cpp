@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "numerics/convert/convert.hpp"
+#include "numerics/convert/quantization_error.hpp"
 #include "tests/support/exact_rounding.hpp"
 #include "tests/support/message_of.hpp"
 
@@ -186,6 +187,38 @@ TEST(Quantizer, ThreadsChangeNoBit) {
       dequantize(how, {128, 1024}, one.codes, one.scales, one.tensor_scale, other, 3);
       EXPECT_EQ(back, other);
     }
+}
+
+TEST(Quantizer, SquaresOfErrorsAreThoseOfThePart) {
+  for (const Quantizer& how : quantizers()) {
+    const MatrixSize size{128, 640}, part{100, 603};
+    std::vector<float> values(128 * 640);
+    std::mt19937 engine(5);
+    std::normal_distribution<float> normal;
+    for (float& x : values) x = std::ldexp(normal(engine), static_cast<int>(engine() % 9));
+    values[3 * 640 + 7] = NAN;  // and its block
+    values[101 * 640] = INFINITY;
+    const Result result = quantized(how, size, values);
+    std::vector<float> back(values.size());
+    dequantize(how, size, result.codes, result.scales, result.tensor_scale, back);
+    double difference = 0, whole = 0;
+    std::uint64_t not_finite = 0;
+    for (std::size_t row = 0; row < 100; ++row)
+      for (std::size_t column = 0; column < 603; ++column) {
+        const double value = values[row * 640 + column], error = back[row * 640 + column] - value;
+        not_finite += std::isfinite(error) ? 0 : 1;
+        if (!std::isfinite(error)) continue;
+        difference += error * error;
+        whole += value * value;
+      }
+    for (const int threads : {1, 3}) {
+      const QuantizationError error = quantization_error(how, size, part, values, result.codes, result.scales,
+                                                         result.tensor_scale, threads);
+      EXPECT_NEAR(error.difference, difference, 1e-12 * difference) << how.name;
+      EXPECT_NEAR(error.whole, whole, 1e-12 * whole) << how.name;
+      EXPECT_EQ(error.not_finite, not_finite) << how.name;
+    }
+  }
 }
 
 TEST(Quantizer, StochasticElementsTakeTheHalfWordsOfTheirPlaces) {
