@@ -2,7 +2,7 @@
 # From a clean machine to a report: installs what is missing, builds, trains on Fashion-MNIST in FP32 (also with every
 # initial weight moved by one ulp) and in emulated FP16 under several loss-scale policies, and writes figures and one
 # offline page.
-#   ./demo.sh          reduced grid, 3 minutes of training on 2 idle cores -> results/demo/report.html
+#   ./demo.sh          reduced grid, 3 to 9 minutes of training on 2 cores -> results/demo/report.html
 #   ./demo.sh --full   the full grid of scales          -> results/full/report.html
 #   ./demo.sh --help   this text
 # A second run resumes: finished runs are not repeated.

@@ -254,13 +254,13 @@ std::string SummationTree::short_text() const { return ShortText(*this)(); }
 
 std::string json_of(const SummationTree& tree, int indent) {
   const std::optional<std::string> words = tree.in_words();
-  using Json = nlohmann::ordered_json;
-  return Json{{"terms", tree.terms()},
-              {"depth", tree.depth()},
-              {"widest_join", tree.widest_join()},
-              {"in_words", words ? Json(*words) : Json()},
-              {"short", tree.short_text()},
-              {"joins", tree.joins()}}
+  return nlohmann::ordered_json{
+      {"terms", tree.terms()},
+      {"depth", tree.depth()},
+      {"widest_join", tree.widest_join()},
+      {"in_words", words ? nlohmann::ordered_json(*words) : nlohmann::ordered_json()},
+      {"short", tree.short_text()},
+      {"joins", tree.joins()}}
       .dump(indent);
 }
 

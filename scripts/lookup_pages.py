@@ -73,7 +73,7 @@ def sweep_files(known: dict) -> str:
             "seeds from its `train.seed` on, in FP32 and as it says, or with `--policies a,b` in FP32 and under each of them at its "
             "`amp.level` (O1 where that is O0). `--policies` adds FP32 and the policies to a sweep file's variants, `--twin` FP32's "
             "[twin](../verdicts.md). A relative `data.path` is taken from the file in which it stands, that of `--set` from the working folder; "
-            "runs keep it absolute. Names of files and workloads name folders; tables and the page call a workload `model.name` on `data.name`.")
+            "runs keep it absolute. Names of files and workloads name folders; tables and the page call a workload so too, or `model.name` on `data.name` where it is called as its model.")
     return page("Sweep files", "fp16lab list sweep_keys --json", text, *parts, "## An example\n", f"```toml\n{example}```\n")
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # From nothing to a report on a Debian: debootstrap makes a minimal system in a folder, a clean clone of the last commit
 # goes there, and ./demo.sh runs in it; then scripts/setup.sh --tests, and some tests. Root, debootstrap and the network are
-# needed; ten minutes on two processors (all tests: 35), 3 to 5 GB of disk.
+# needed; half an hour on two processors (all tests: an hour), 3 to 5 GB of disk.
 #   scripts/try_debian.sh trixie               the system is build/debian/trixie; a second run takes it as it is
 #   scripts/try_debian.sh bookworm NAME...     these test programs, such as numerics_mass; all: everything, by ctest -L fast
 #   scripts/try_debian.sh bookworm --wheel F   only the wheel F (scripts/wheel.sh), by pip and without a compiler: the program,

@@ -3,7 +3,7 @@
 # and an x86-64 processor of any age, and no other library of the system. The compiler is Clang as zig (PyPI: ziglang), with
 # libraries from their sources (scripts/third_party.sh); both are downloaded, 130 MB. The same commit gives the same bytes.
 #   scripts/wheel.sh                       for this machine's python3: 3.11 gives cp311, later ones cp312-abi3, which fits all
-#                                          from 3.12 on; a quarter of an hour on two processors
+#                                          from 3.12 on; half an hour on two processors
 #   scripts/wheel.sh --sdist               the sources, with those of the libraries: pip compiles them anywhere with C++20
 #   scripts/wheel.sh --self-check MACHINE  the program for another processor (aarch64), whose self-check qemu-user runs
 #   scripts/wheel.sh --help                this text

@@ -5,6 +5,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "numerics/convert/quantization_error.hpp"
 #include "numerics/formats/dtype.hpp"
 #include "numerics/gemm/quantized_gemm.hpp"
+#include "numerics/platform/worker_pool.hpp"
 
 namespace fp16lab::python {
 
@@ -170,11 +172,20 @@ void bind_quantizers(nb::module_& module) {
              nb::arg("model"), nb::arg("result").noconvert(), nb::arg("threads"));
   module.def(
       "random_hadamard",
-      [](const Matrix<float>& values, int length, std::optional<std::uint32_t> signs) {
+      [](const Matrix<float>& values, int length, std::optional<std::uint32_t> signs, int threads) {
         const nb::gil_scoped_release unlocked;
-        random_hadamard(span_of(values), length, signs.value_or(te_hadamard_signs));
+        random_hadamard({}, length, 0);  // checks it
+        const std::size_t row = values.shape(1);
+        const std::size_t rows_at_a_time =
+            std::max<std::size_t>(1, (1 << 14) / std::max<std::size_t>(1, row));
+        share_tasks((values.shape(0) + rows_at_a_time - 1) / rows_at_a_time, threads, [&](std::size_t task) {
+          const std::size_t first = task * rows_at_a_time;
+          random_hadamard(
+              span_of(values).subspan(first * row, std::min(rows_at_a_time, values.shape(0) - first) * row),
+              length, signs.value_or(te_hadamard_signs));
+        });
       },
-      nb::arg("values").noconvert(), nb::arg("length"), nb::arg("signs").none());
+      nb::arg("values").noconvert(), nb::arg("length"), nb::arg("signs").none(), nb::arg("threads"));
 
   nb::class_<AmaxHistory>(
       module, "AmaxHistory",

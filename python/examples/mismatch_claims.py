@@ -5,7 +5,7 @@ import math
 import os
 from pathlib import Path
 
-from fp16lab import _core
+import fp16lab
 
 
 def write(path: Path, value) -> None:
@@ -31,7 +31,7 @@ def mean(values: list[float]) -> tuple[float, float, float]:
     middle = sum(values) / len(values)
     if len(values) < 3:
         return middle, -math.inf, math.inf
-    low, high = _core.judge([values], [0], [0], 1.0, "nats")[0]["interval"] or (middle, middle)  # all equal
+    low, high = fp16lab.mean_interval(values) or (middle, middle)  # all equal
     return middle, low, high
 
 

@@ -20,7 +20,7 @@ from .quantization import (
 from .rounding import round
 from .runs import Run, load_run
 from .summations import SummationTree, reveal
-from .verdicts import Verdict, verdict
+from .verdicts import Verdict, mean_interval, verdict
 
 #: The package's version: that of the C++ library it carries.
 __version__ = version("fp16lab")
@@ -48,6 +48,7 @@ __all__ = [
     "inspect",
     "load_run",
     "matmul",
+    "mean_interval",
     "models",
     "plans",
     "policies",

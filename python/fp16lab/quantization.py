@@ -270,7 +270,7 @@ def product_of_rows(a: Quantized, b: Quantized, model: str, threads: int | None)
     return _like(a.codes, result)
 
 
-def random_hadamard(x: Any, length: int = 16, signs: int | None = None) -> Any:
+def random_hadamard(x: Any, length: int = 16, signs: int | None = None, threads: int | None = None) -> Any:
     """Every `length` neighbours v along the last dimension become (v * signs) H / sqrt(length), in FP32.
 
     Bit i of signs is a minus for element i; the default is that of Transformer Engine's NVFP4 recipe. Two operands
@@ -287,7 +287,7 @@ def random_hadamard(x: Any, length: int = 16, signs: int | None = None) -> Any:
         values = values.copy()
     if values.ndim == 0 or values.shape[-1] % length:
         raise ValueError(f"x has shape {values.shape}; a last dimension that is a multiple of {length} is needed")
-    _core.random_hadamard(_as_matrix(values), length, signs)
+    _core.random_hadamard(_as_matrix(values), length, signs, thread_count(threads))
     return _like(x if codes.kind == "torch" else values, values)
 
 

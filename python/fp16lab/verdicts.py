@@ -92,6 +92,18 @@ def verdict(
     return verdicts if isinstance(runs, Mapping) else verdicts[""]
 
 
+def mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
+    """The 95 % interval of the mean of paired differences, by Student's t; None for fewer than three, and where all are
+    equal. Source: analysis/paired_verdict.hpp.
+
+    >>> low, high = mean_interval([1.0, 2.0, 3.0])
+    >>> round(low, 2), round(high, 2)
+    (-0.48, 4.48)
+    """
+    found: tuple[float, float] | None = _core.judge([list(values)], [0], [0], 1.0, "")[0]["interval"]
+    return found
+
+
 def _last(given: Run | str | os.PathLike[str], metric: str) -> float | None:
     """The last test value; None: the run diverged."""
     run = given if isinstance(given, Run) else load_run(given)

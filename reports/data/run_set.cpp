@@ -121,6 +121,23 @@ std::string common_name(const std::vector<Run>& runs, const std::vector<std::siz
   return common;
 }
 
+/// What a sweep calls the workload of these runs, whose folders it names WORKLOAD-VARIANT-seedN; empty where no sweep
+/// made them, or several did.
+std::string name_in_sweep(const std::vector<Run>& runs, const std::vector<std::size_t>& members) {
+  std::string found;
+  for (const std::size_t index : members) {
+    const Run& run = runs[index];
+    if (run.missing) continue;
+    const std::string variant = "-" + run.folder.manifest.name;
+    std::string name = without_seed(run.name);
+    if (variant == "-" || name == run.name || !name.ends_with(variant)) return {};
+    name.resize(name.size() - variant.size());
+    if (!found.empty() && name != found) return {};
+    found = name;
+  }
+  return found;
+}
+
 /// Longer lists of differences make poor names; the folders' names replace them where they distinguish the
 /// bearers.
 constexpr std::size_t longest_differences = 48;
@@ -352,7 +369,9 @@ RunSet load_runs(std::span<const std::filesystem::path> folders,
   const std::vector<std::vector<std::size_t>> members = grouped(set.runs, all, &RunIdentity::workload_keys);
   std::vector<std::string> short_names;
   for (const std::vector<std::size_t>& group : members) {
-    set.workloads.push_back({set.runs[group.front()].id().workload, {}});
+    const std::string& told = set.runs[group.front()].id().workload;
+    const std::string named = name_in_sweep(set.runs, group);
+    set.workloads.push_back({named.empty() || told.starts_with(named + " on ") ? told : named, {}});
     short_names.push_back(common_name(set.runs, group));
   }
   make_names_unique(set.workloads, &Workload::name,

@@ -33,7 +33,9 @@ struct Configuration {
 };
 
 struct Workload {
-  std::string name;  ///< "classifier on fashion-mnist", unique in the set
+  /// "classifier on fashion-mnist", or what a sweep calls it, where that is another name than the model's; unique in the
+  /// set.
+  std::string name;
   std::vector<Configuration>
       configurations;  ///< FP32, its twin, no scaling, fixed scales ascending, adaptive policies
   /// The FP32 configuration that the others are judged against, and the one whose initial weights were moved

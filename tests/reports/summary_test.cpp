@@ -72,6 +72,19 @@ class Summary : public Reports {
 
 constexpr double nan = std::numeric_limits<double>::quiet_NaN();
 
+TEST_F(Summary, AWorkloadKeepsTheNameOfItsSweep) {
+  write({.level = "O0", .workload = "mine", .variant = "FP32"}, {0, 1, 2});
+  write({.workload = "mine", .variant = "half-rate"}, {0, 1, 2});
+  EXPECT_EQ(only().name, "mine");
+  // The same networks of another sweep, and one that a sweep calls as its model.
+  write({.policy = "dynamic", .workload = "yours", .variant = "half"}, {0, 1, 2});
+  EXPECT_EQ(only().name, "autoencoder on fashion-mnist");
+  forget();
+  write({.level = "O0", .workload = "autoencoder", .variant = "FP32"}, {0, 1, 2});
+  EXPECT_EQ(only().name, "autoencoder on fashion-mnist");
+  EXPECT_EQ(set().workloads.at(0).configurations.at(0).label, "FP32");
+}
+
 TEST_F(Summary, DifferencesAreThoseOfThePairsInPercent) {
   fp32({0, 10, 20});
   fixed(3, {5, 14.9, 25.2});

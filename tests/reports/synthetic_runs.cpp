@@ -65,8 +65,10 @@ std::filesystem::path write_synthetic_run(const std::filesystem::path& root, con
   std::filesystem::path folder =
       root / fmt::format("{}-{}-{}{}{}-seed{}", run.model, run.level, run.policy, scale_part,
                          run.perturb_ulps == 0 ? "" : "-twin", run.seed);
+  if (!run.workload.empty()) folder = root / fmt::format("{}-{}-seed{}", run.workload, run.variant, run.seed);
 
   Manifest manifest;
+  manifest.name = run.variant;
   manifest.argv = {"fp16lab", "sweep", "-c", "demo.toml"};
   manifest.config = fmt::format(
       "[model]\nname = \"{}\"\n\n[data]\nname = \"fashion-mnist\"\npath = \"/data\"\n\n"

@@ -26,7 +26,8 @@ struct SyntheticRun {
   std::vector<std::uint64_t> skips{};   ///< steps with found_inf; a dynamic scale halves after each
   int perturb_ulps = 0;
   std::string state = "finished";
-  std::string extra_config{};  ///< appended to the TOML text
+  std::string extra_config{};         ///< appended to the TOML text
+  std::string workload{}, variant{};  ///< as a sweep names them; empty: the model, and what its rounding is
   std::string bits{};  ///< runs of one seed that agree in it have one state; empty: level, policy and scale
 };
 

@@ -15,6 +15,7 @@ from torch import nn
 
 from .. import _core
 from ..products import Plan
+from ..verdicts import mean_interval
 from .engines import OF_OPERATIONS, OF_PRODUCTS, Engine, engine_of
 from .log_probabilities import Tokens, head_of
 from .tables import aligned
@@ -335,14 +336,13 @@ class _Split:
         ratios = (-gaps).exp()
         outside = (ratios < self._band[0]) | (ratios > self._band[1])
         means = [float(gap.abs().mean()) for gap in each]
-        interval = _core.judge([means], [0], [0], 1.0, "nats")[0]["interval"]
         return Gap(
             mean_abs=float(gaps.abs().mean()),
             mean=float(gaps.mean()),
             largest=float(gaps.abs().max()),
             k3=float((ratios - 1 + gaps).mean()),
             outside=float(outside.double().mean()),
-            interval=interval,
+            interval=mean_interval(means),
             of_batches=tuple(means),
         )
 

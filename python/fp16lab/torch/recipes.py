@@ -294,16 +294,17 @@ class recipe:
         """a (m, k) b (n, k)^T with FP32 sums, from what the recipe leaves of the operands of `product`; and that of b,
         which `right` is where it is known."""
         name, shape = layer
-        operands = [a.detach().float(), b.detach().float()]
+        threads = torch.get_num_threads()
+        operands = [each.detach().float().contiguous() for each in (a, b)]
         if product == "dw" and self.recipe.hadamard:
             length = self.recipe.hadamard
-            operands = [random_hadamard(_filled(each, 1, length), length) for each in operands]
+            operands = [random_hadamard(_filled(each, 1, length), length, threads=threads) for each in operands]
         places: list[_Place] = [(name, product, operand, shape) for operand in PRODUCTS[product]]
         coded = self._quantized(places[0], operands[0]), right or self._quantized(places[1], operands[1])
         for place, each in zip(places, coded):
             self._tell(place, each.lost)
         left, of_b = (each.codes for each in coded)
-        m, n, threads = operands[0].shape[0], operands[1].shape[0], torch.get_num_threads()
+        m, n = operands[0].shape[0], operands[1].shape[0]
         if self.sums == "fp32":
             result = left.dequantize(threads) @ of_b.dequantize(threads).T
         else:
