@@ -9,9 +9,10 @@
 // F >= 23. The accumulator that enters the tile is asked; later ones are sums of such numbers, of which the
 // rounding drops last bits alone.
 //
-// So d is the exact sum, rounded toward zero. Twice an element is an integer of at most 12, so that sums of 32 products
-// with a_offset are below 2^15, in each half of an int32 too, and a group's sum, below 2^13, times both scales, of 4 bits
-// each, is exact in FP32. Where scales allow, a block's groups are added in int32, as multiples of u (EmulatedTile::in_integers), else each group in FP64, where
+// So d is the exact sum, rounded toward zero. Twice an element is an integer of at most 12, so that sums of 32
+// products with a_offset are below 2^15, in each half of an int32 too, and a group's sum, below 2^13, times both
+// scales, of 4 bits each, is exact in FP32. Where scales allow, a block's groups are added in int32, as multiples of
+// u (EmulatedTile::in_integers), else each group in FP64, where
 // accumulators stay between blocks, as multiples of u. These sums are exact: groups of a block of 2^b products are
 // below 2^(s+8+b) together. If c has bits below u, it is below 2^(s-F+24), and the sum has F + 9 + b bits at most;
 // else it has those from u to 2^(limit+1) or 2^(s+9+b). Dropping the low 29 bits of FP64's fraction is the rounding
