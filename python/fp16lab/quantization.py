@@ -118,9 +118,9 @@ class Quantized:
         """Sums of squares, in FP64: of what quantizing x changed, and of x. The root of their ratio is the relative error.
         Elements whose difference is not finite are in neither. ValueError where x has another shape.
 
-        >>> import numpy
+        >>> import fp16lab, numpy
         >>> x = numpy.float32([[1, 3.25] + [0] * 30])
-        >>> quantize(x, "mxfp4").changed(x)
+        >>> fp16lab.quantize(x, "mxfp4").changed(x)
         (0.0625, 11.5625)
         """
         if tuple(x.shape) != tuple(self.codes.shape):

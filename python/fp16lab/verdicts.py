@@ -94,9 +94,10 @@ def verdict(
 
 def mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
     """The 95 % interval of the mean of paired differences, by Student's t; None for fewer than three, and where all are
-    equal. Source: analysis/paired_verdict.hpp.
+    equal. Source: analysis/paired_verdict.hpp. Errors: ValueError for NaN and Inf.
 
-    >>> low, high = mean_interval([1.0, 2.0, 3.0])
+    >>> import fp16lab
+    >>> low, high = fp16lab.mean_interval([1.0, 2.0, 3.0])
     >>> round(low, 2), round(high, 2)
     (-0.48, 4.48)
     """

@@ -105,16 +105,21 @@ class Tokens:
         return int(self.targets[self.counted][index])
 
     def _logits(self, model: nn.Module, engine: Engine, begin: int, end: int) -> torch.Tensor:
-        if isinstance(self.inputs, torch.Tensor):
-            result = model(self._padded("input_ids", self.inputs[begin:end], engine.pad))
-        else:
-            rows = {
-                name: self._padded(name, value[begin:end], engine.pad)
-                if isinstance(value, torch.Tensor) and value.dim() and value.shape[0] == self.rows
-                else value
-                for name, value in self.inputs.items()
-            }
-            result = model(**rows)
+        try:
+            if isinstance(self.inputs, torch.Tensor):
+                result = model(self._padded("input_ids", self.inputs[begin:end], engine.pad))
+            else:
+                rows = {
+                    name: self._padded(name, value[begin:end], engine.pad)
+                    if isinstance(value, torch.Tensor) and value.dim() and value.shape[0] == self.rows
+                    else value
+                    for name, value in self.inputs.items()
+                }
+                result = model(**rows)
+        except IndexError as error:  # torch.nn.Embedding's, which names no id
+            ids = self.inputs if isinstance(self.inputs, torch.Tensor) else self.inputs.get("input_ids")
+            told = "" if ids is None else f" of ids from {int(ids.min())} to {int(ids.max())}"
+            raise ValueError(f"{self._call}: the model refuses a batch{told}: {error}") from error
         logits = getattr(result, "logits", result)
         if not isinstance(logits, torch.Tensor) or not logits.is_floating_point() or logits.dim() < 2:
             raise TypeError(

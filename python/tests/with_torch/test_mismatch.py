@@ -235,6 +235,7 @@ class Many(nn.Module):
         (lambda model: lab.mismatch(model, IDS, "native", by_operation=True), ValueError, "tensor cores"),
         (lambda model: lab.mismatch(Many().eval(), IDS), ValueError, "do not fit targets"),
         (lambda model: lab.mismatch(model, (IDS[0], IDS[0] + 2)), ValueError, "24 logits; a target is"),
+        (lambda model: lab.mismatch(model, IDS[0] + 24), ValueError, "refuses a batch of ids from"),
         (lambda model: Engine(storage="f8"), ValueError, "storage is 'f8'"),
         (lambda model: Engine("v100"), ValueError, "v100"),
         (lambda model: Engine("native", f32="tf32"), ValueError, "torch itself"),
