@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <optional>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -33,6 +34,10 @@ constexpr microseconds late_wait{400};
 /// How long the caller then works alone: doubled each time, halved whenever helpers were in time.
 constexpr microseconds shortest_pause{10000}, longest_pause{500000};
 
+/// Work left that is worth a region of OpenMP's.
+constexpr microseconds worth_sharing{15};
+std::atomic<OpenmpParallel> openmp_parallel = nullptr;
+
 void relax() {
 #if defined(__SSE2__)
   _mm_pause();
@@ -49,9 +54,9 @@ class WorkerPool {
   WorkerPool() : threads_(new std::vector<std::thread>) {
 #if defined(__unix__) || defined(__APPLE__)
     // A child of fork has no helpers: their handles are left alone, and calls do all tasks themselves.
-    static WorkerPool* the_pool = nullptr;
-    the_pool = this;
-    pthread_atfork(nullptr, nullptr, [] { the_pool->forget_helpers(); });
+    static WorkerPool* forked = nullptr;
+    forked = this;
+    pthread_atfork(nullptr, nullptr, [] { forked->forget_helpers(); });
 #endif
   }
   ~WorkerPool() {
@@ -69,7 +74,9 @@ class WorkerPool {
     if (count > most_tasks || busy_.test_and_set(std::memory_order_acquire))
       return alone(count, function, task);
     const auto began = Clock::now();
-    if (began < alone_until_ || !hire(helpers)) {
+    if (const OpenmpParallel parallel = openmp_parallel.load(); parallel != nullptr) {
+      share_with_openmp(parallel, began, count, static_cast<unsigned>(helpers + 1), function, task);
+    } else if (began < alone_until_ || !hire(helpers)) {
       alone(count, function, task);
     } else {
       function_ = function;
@@ -84,6 +91,32 @@ class WorkerPool {
         in_time();
     }
     busy_.clear(std::memory_order_release);
+  }
+
+  /// The first task shows whether the others are worth a region, in which every thread is waited for.
+  static void share_with_openmp(OpenmpParallel parallel, Clock::time_point began, std::size_t count,
+                                unsigned threads, Function function, const void* task) {
+    function(task, 0, 0);
+    if (static_cast<std::int64_t>(count - 1) * (Clock::now() - began) <= worth_sharing) {
+      for (std::size_t index = 1; index < count; ++index) function(task, index, 0);
+      return;
+    }
+    struct Region {
+      std::size_t count;
+      Function function;
+      const void* task;
+      std::thread::id caller = std::this_thread::get_id();
+      std::atomic<std::size_t> begun = 1, helpers = 0;
+    } region{count, function, task};
+    const auto take_tasks = [](void* held) {
+      auto& of = *static_cast<Region*>(held);
+      const bool helps = std::this_thread::get_id() != of.caller;
+      std::optional<FloatingPointScope> scope;
+      if (helps) scope.emplace();
+      const std::size_t seat = helps ? ++of.helpers : 0;
+      for (std::size_t index; (index = of.begun++) < of.count;) of.function(of.task, index, seat);
+    };
+    parallel(take_tasks, &region, threads, 0);
   }
 
   static void alone(std::size_t count, Function function, const void* task) {
@@ -192,6 +225,7 @@ class WorkerPool {
   }
 
   void forget_helpers() {
+    openmp_parallel = nullptr;
     threads_ = nullptr;
     busy_.clear();
   }
@@ -212,6 +246,11 @@ class WorkerPool {
   std::atomic<bool> ending_ = false;
 };
 
+WorkerPool& the_pool() {
+  static WorkerPool pool;
+  return pool;
+}
+
 }  // namespace
 
 namespace worker_pool_detail {
@@ -227,11 +266,15 @@ void share(std::size_t count, int threads, Function function, const void* task) 
     return;
   }
   if (count <= 1 || threads <= 1) return WorkerPool::alone(count, function, task);
-  static WorkerPool pool;
-  pool.share(count, threads, function, task);
+  the_pool().share(count, threads, function, task);
 }
 
 }  // namespace worker_pool_detail
+
+void share_on_openmp_threads(OpenmpParallel parallel) {
+  the_pool();  // knows of forks
+  openmp_parallel = parallel;
+}
 
 void log_shared_regions(std::vector<SharedRegion>* log) { region_log = log; }
 

@@ -46,6 +46,14 @@ void share_tasks(std::size_t count, int threads, const Task& task) {
       std::addressof(task));
 }
 
+/// GOMP_parallel of an OpenMP library (GNU's libgomp_g.h; LLVM's and Intel's have it, too).
+using OpenmpParallel = void (*)(void (*body)(void* held), void* held, unsigned threads, unsigned flags);
+
+/// From now on regions run on the threads of the OpenMP library that a host program computes with, and end when all
+/// of its threads have come; nullptr: on helpers. For processes in which these threads wait for work by spinning, on
+/// the processors that helpers would need. Not while a region is going on. A child of fork is alone.
+void share_on_openmp_threads(OpenmpParallel parallel);
+
 /// Until the next call every outermost region of one thread (threads == 1) with several tasks is appended to
 /// `log`, in all threads: for benchmarks, which look at one thread. nullptr: no longer.
 void log_shared_regions(std::vector<SharedRegion>* log);

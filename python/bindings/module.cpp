@@ -1,10 +1,17 @@
 #include "bindings.hpp"
 #include "numerics/platform/standard_streams.hpp"
+#include "numerics/platform/worker_pool.hpp"
 
 NB_MODULE(_core, module) {
   fp16lab::
       open_standard_descriptors();  // no file that is written gets descriptor 2 of a Python without stderr
   module.doc() = "The C++ library of fp16lab; use the package fp16lab.";
+  module.def(
+      "share_on_openmp_threads",
+      [](std::uintptr_t parallel) {
+        fp16lab::share_on_openmp_threads(reinterpret_cast<fp16lab::OpenmpParallel>(parallel));
+      },
+      nanobind::arg("parallel"));
   fp16lab::python::bind_rounding(module);
   fp16lab::python::bind_products(module);
   fp16lab::python::bind_histograms(module);

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import torch
 from torch.backends import mha
+
+from .. import _core
 
 
 class Switch:
@@ -59,6 +62,13 @@ fused_encoders_off = Switch(_fused_encoders_off)
 onednn_off = Switch(_onednn_off)
 #: What torch.compile made elsewhere would run as it is.
 uncompiled = Switch(_force_eager)
+
+
+# After each of torch's operations its threads spin for milliseconds, on the processors that other threads of fp16lab would
+# need: it computes on torch's own. A torch without OpenMP has no such function.
+with suppress(OSError, AttributeError):
+    _parallel = ctypes.CDLL(torch._C.__file__).GOMP_parallel
+    _core.share_on_openmp_threads(ctypes.cast(_parallel, ctypes.c_void_p).value or 0)
 
 
 class Opened:

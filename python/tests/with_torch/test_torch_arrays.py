@@ -141,10 +141,18 @@ def test_torchs_flushing_of_subnormals_changes_no_bit_and_stays():
     assert ours == expected
 
 
-def test_a_data_loaders_workers_compute_after_their_parent():
-    """In a process of its own: fork after torch's and our own threads."""
+def _printed(code: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert not done.returncode, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("package", ["fp16lab", "fp16lab.torch"])
+def test_a_data_loaders_workers_compute_after_their_parent(package):
+    """In a process of its own: fork after torch's and our own threads, or after torch's alone."""
     code = """
-import torch, fp16lab
 
 class Products(torch.utils.data.Dataset):
     def __len__(self): return 4
@@ -163,7 +171,19 @@ with open("/proc/self/maps") as maps:
     assert len({line.split()[-1] for line in maps if "libgomp" in line}) <= 1
 print("done")
 """
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=300, check=False
-    )
-    assert done.stdout == "done\n", done.stderr
+    assert _printed(f"import torch, {package}" + code) == "done\n"
+
+
+def test_fp16lab_torch_computes_on_torchs_threads():
+    code = """
+import os
+torch.set_num_threads(2)
+x = torch.ones(1 << 20)
+x + x
+before = os.listdir("/proc/self/task")
+a = torch.ones(512, 512, dtype=torch.float16)
+fp16lab.matmul(a, a, threads=2)
+print(len(os.listdir("/proc/self/task")) - len(before))
+"""
+    assert _printed("import torch, fp16lab" + code) == "1\n"
+    assert _printed("import torch, fp16lab.torch" + code) == "0\n"

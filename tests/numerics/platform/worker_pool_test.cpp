@@ -1,6 +1,7 @@
-// share_tasks: every task once, whichever thread is late, nested, from several threads, after a fork.
+// share_tasks: every task once, whichever thread is late, nested, from several threads, after a fork, on OpenMP.
 #include "numerics/platform/worker_pool.hpp"
 
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -15,7 +16,23 @@ namespace {
 
 using namespace std::chrono_literals;
 
-TEST(WorkerPool, DoesEveryTaskOnce) {
+/// On helpers, and on the threads of libgomp.
+class WorkerPool : public testing::TestWithParam<bool> {
+ protected:
+  void SetUp() override {
+    if (!GetParam()) return;
+    void* const library = dlopen("libgomp.so.1", RTLD_NOW);
+    if (library == nullptr) GTEST_SKIP() << "there is no libgomp.so.1";
+    const auto parallel = reinterpret_cast<OpenmpParallel>(dlsym(library, "GOMP_parallel"));
+    ASSERT_NE(parallel, nullptr);
+    share_on_openmp_threads(parallel);
+  }
+  void TearDown() override { share_on_openmp_threads(nullptr); }
+};
+INSTANTIATE_TEST_SUITE_P(, WorkerPool, testing::Bool(),
+                         [](const auto& tested) { return tested.param ? "OnOpenmpThreads" : "OnHelpers"; });
+
+TEST_P(WorkerPool, DoesEveryTaskOnce) {
   for (const int threads : {1, 2, 3, 8})
     for (const std::size_t count : {0, 1, 2, 7, 1000}) {
       std::vector<std::atomic<int>> done(count);
@@ -26,7 +43,7 @@ TEST(WorkerPool, DoesEveryTaskOnce) {
     }
 }
 
-TEST(WorkerPool, SeatsAreBelowThreadsAndNeverSharedAtATime) {
+TEST_P(WorkerPool, SeatsAreBelowThreadsAndNeverSharedAtATime) {
   for (const int threads : {2, 5, 3}) {
     std::vector<std::atomic<int>> sitting(static_cast<std::size_t>(threads));
     std::atomic<bool> shared = false;
@@ -45,7 +62,7 @@ TEST(WorkerPool, SeatsAreBelowThreadsAndNeverSharedAtATime) {
 }
 
 /// Helpers have nothing to do with it: the calling thread is alone in this region.
-TEST(WorkerPool, NestedCallsRunOnTheThreadThatMakesThem) {
+TEST_P(WorkerPool, NestedCallsRunOnTheThreadThatMakesThem) {
   std::atomic<int> done = 0;
   std::atomic<bool> elsewhere = false;
   share_tasks(8, 2, [&](std::size_t) {
@@ -59,7 +76,7 @@ TEST(WorkerPool, NestedCallsRunOnTheThreadThatMakesThem) {
   EXPECT_FALSE(elsewhere);
 }
 
-TEST(WorkerPool, SeveralCallersAtATimeEachGetTheirTasksDone) {
+TEST_P(WorkerPool, SeveralCallersAtATimeEachGetTheirTasksDone) {
   std::atomic<int> done = 0;
   std::vector<std::thread> callers;
   for (int caller = 0; caller < 4; ++caller)
@@ -73,7 +90,7 @@ TEST(WorkerPool, SeveralCallersAtATimeEachGetTheirTasksDone) {
 
 /// A helper that stays away for 30 ms in the middle of a task is waited for. From then on, for 10 ms at
 /// least, the caller shares nothing; later it shares again.
-TEST(WorkerPool, AHelperThatIsLateIsLeftAlone) {
+TEST(OwnHelpers, AHelperThatIsLateIsLeftAlone) {
   using Clock = std::chrono::steady_clock;
   const auto caller = std::this_thread::get_id();
   std::atomic<int> helped = 0;
@@ -112,7 +129,7 @@ TEST(WorkerPool, AHelperThatIsLateIsLeftAlone) {
   EXPECT_GT(later, 0);
 }
 
-TEST(WorkerPool, HelpersRoundToNearestWhateverTheCallerDoes) {
+TEST_P(WorkerPool, HelpersRoundToNearestWhateverTheCallerDoes) {
   const auto caller = std::this_thread::get_id();
   const int before = std::fegetround();
   std::fesetround(FE_UPWARD);
@@ -130,7 +147,7 @@ TEST(WorkerPool, HelpersRoundToNearestWhateverTheCallerDoes) {
   EXPECT_FALSE(wrong);
 }
 
-TEST(WorkerPool, AChildOfForkDoesItsTasksAndEnds) {
+TEST_P(WorkerPool, AChildOfForkDoesItsTasksAndEnds) {
   std::atomic<int> warm = 0;
   share_tasks(8, 3, [&](std::size_t) { warm.fetch_add(1); });
   const pid_t child = fork();
@@ -145,7 +162,7 @@ TEST(WorkerPool, AChildOfForkDoesItsTasksAndEnds) {
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
 }
 
-TEST(WorkerPool, LogsWhatOneThreadCouldShare) {
+TEST(OwnHelpers, LogsWhatOneThreadCouldShare) {
   std::vector<SharedRegion> log;
   log_shared_regions(&log);
   share_tasks(3, 1, [](std::size_t) {
