@@ -22,18 +22,29 @@ struct RowError {
 FP16LAB_VECTOR_CLONES
 RowError error_of(const float* values, const float* numbers, std::size_t count) {
   RowError error;
-  const auto add = [&](std::size_t i, double value, double number) {
-    const double difference = number - value;
-    const bool finite = std::fabs(difference) <= std::numeric_limits<double>::max();
-    error.differences[i] += finite ? difference * difference : 0;
-    error.wholes[i] += finite ? value * value : 0;
-    error.not_finite += finite ? 0 : 1;
-  };
-  std::size_t at = 0;
-  for (; at + 8 <= count; at += 8)
+  constexpr std::size_t at_once = 64;
+  double differences[at_once], wholes[at_once];
+  for (std::size_t at = 0; at < count; at += at_once) {
+    const std::size_t here = std::min(at_once, count - at);
+    if (here < at_once) {
+      std::ranges::fill(differences, 0);
+      std::ranges::fill(wholes, 0);
+    }
+    for (std::size_t i = 0; i < here; ++i) {
+      const auto value = static_cast<double>(values[at + i]);
+      const double difference = static_cast<double>(numbers[at + i]) - value;
+      const bool finite = std::fabs(difference) <= std::numeric_limits<double>::max();
+      differences[i] = finite ? difference * difference : 0;
+      wholes[i] = finite ? value * value : 0;
+      error.not_finite += finite ? 0 : 1;
+    }
+    FP16LAB_LOOP_OF_VECTORS
     for (std::size_t i = 0; i < 8; ++i)
-      add(i, static_cast<double>(values[at + i]), static_cast<double>(numbers[at + i]));
-  for (; at < count; ++at) add(at % 8, static_cast<double>(values[at]), static_cast<double>(numbers[at]));
+      for (std::size_t part = 0; part < at_once; part += 8) {
+        error.differences[i] += differences[part + i];
+        error.wholes[i] += wholes[part + i];
+      }
+  }
   return error;
 }
 

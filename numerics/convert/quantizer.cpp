@@ -203,7 +203,8 @@ class Rule {
   bool two_levels_ = false;
 };
 
-/// Runs `body` with a count that the compiler knows, where it is that of a usual block.
+/// Runs `body` with a count that the compiler knows, where it is that of a usual block. (Before a loop up to `count`
+/// itself GCC ignores FP16LAB_LOOP_OF_VECTORS: `body` keeps its value in a variable.)
 template <class Body>
 auto with_known(std::size_t count, const Body& body) {
   if (count == 16) return body(std::integral_constant<std::size_t, 16>());
@@ -215,12 +216,16 @@ auto with_known(std::size_t count, const Body& body) {
 FP16LAB_VECTOR_CLONES
 void scale_runs(const float* from, float* to, std::size_t runs, std::size_t width, const Scale* scales) {
   with_known(width, [&](auto count) {
+    const std::size_t length = count;
     for (std::size_t run = 0; run < runs; ++run, from += count, to += count) {
       const float factor = scales[run].factor;
-      if (scales[run].divides)
-        for (std::size_t i = 0; i < count; ++i) to[i] = from[i] / factor;
-      else
-        for (std::size_t i = 0; i < count; ++i) to[i] = from[i] * factor;
+      if (scales[run].divides) {
+        FP16LAB_LOOP_OF_VECTORS
+        for (std::size_t i = 0; i < length; ++i) to[i] = from[i] / factor;
+      } else {
+        FP16LAB_LOOP_OF_VECTORS
+        for (std::size_t i = 0; i < length; ++i) to[i] = from[i] * factor;
+      }
     }
   });
 }
@@ -230,9 +235,11 @@ void scale_runs(const float* from, float* to, std::size_t runs, std::size_t widt
 FP16LAB_VECTOR_CLONES
 void find_amax(const float* values, std::size_t blocks, std::size_t width, std::uint32_t* greatest) {
   with_known(width, [&](auto count) {
+    const std::size_t length = count;
     for (std::size_t block = 0; block < blocks; ++block, values += count) {
       std::uint32_t most = greatest[block];
-      for (std::size_t i = 0; i < count; ++i)
+      FP16LAB_LOOP_OF_VECTORS
+      for (std::size_t i = 0; i < length; ++i)
         most = std::max(most, bits_of(values[i]) & Binary32::magnitude_mask);
       greatest[block] = most;
     }
@@ -304,10 +311,12 @@ FP16LAB_VECTOR_CLONES void add_losses(const float* values, const std::uint8_t* c
                                       std::size_t width, const Scale* scales, std::uint32_t beyond,
                                       BlockLoss* losses, std::uint32_t* greatest) {
   with_known(width, [&](auto count) {
+    const std::size_t length = count;
     for (std::size_t block = 0; block < blocks; ++block, values += count, codes += count) {
       const Scale scale = scales[block];
       std::uint32_t most = greatest[block], made_zero = 0, saturated = 0;
-      for (std::size_t i = 0; i < count; ++i) {
+      FP16LAB_LOOP_OF_VECTORS
+      for (std::size_t i = 0; i < length; ++i) {
         const std::uint32_t value = bits_of(values[i]) & Binary32::magnitude_mask,
                             multiple = bits_of(scale.of(values[i])) & Binary32::magnitude_mask;
         made_zero += (value != 0 ? 1U : 0U) & ((codes[i] & F::magnitude_mask) == 0 ? 1U : 0U);
@@ -332,9 +341,11 @@ FP16LAB_VECTOR_CLONES
 void multiply_runs(float* values, std::size_t runs, std::size_t width, const float* scales,
                    float tensor_scale) {
   with_known(width, [&](auto count) {
+    const std::size_t length = count;
     for (std::size_t run = 0; run < runs; ++run, values += count) {
       const float scale = scales[run] * tensor_scale;
-      for (std::size_t i = 0; i < count; ++i) values[i] *= scale;
+      FP16LAB_LOOP_OF_VECTORS
+      for (std::size_t i = 0; i < length; ++i) values[i] *= scale;
     }
   });
 }
@@ -353,9 +364,11 @@ FP16LAB_VECTOR_CLONES void transform(float* values, std::size_t blocks, std::uin
     float sums[n];
     for (std::size_t i = 0; i < n; ++i) {
       const float x = (signs >> i & 1) != 0 ? -values[i] : values[i];
+      FP16LAB_LOOP_OF_VECTORS
       for (std::size_t j = 0; j < n; ++j)
         sums[j] = i == 0 ? x : sums[j] + matrix[i][j] * x;  // exact products
     }
+    FP16LAB_LOOP_OF_VECTORS
     for (std::size_t j = 0; j < n; ++j) values[j] = sums[j] * root;
   }
 }

@@ -17,6 +17,10 @@
 /// ones.
 #if defined(__GNUC__) && !defined(__clang__)
 #define FP16LAB_INDEPENDENT_ITERATIONS _Pragma("GCC ivdep")
+/// Before a loop whose length is a constant: GCC unrolls those of at most 16 iterations before it looks for vectors,
+/// and then finds none.
+#define FP16LAB_LOOP_OF_VECTORS _Pragma("GCC unroll 1")
 #else
 #define FP16LAB_INDEPENDENT_ITERATIONS
+#define FP16LAB_LOOP_OF_VECTORS
 #endif
