@@ -166,11 +166,16 @@ def formats(known: dict) -> str:
     quantizers = table(["quantizer", "elements", "scales", "block", "rule", "other rules", "source"], [
         [code(q["name"]), code(q["element"]), code(q["scale"]), q["block"], code(q["rule"]),
          " ".join(code(rule) for rule in q["rules"] if rule != q["rule"]), cell(q["source"])] for q in known["quantizers"]])
-    return page("Formats", "fp16lab list formats quantizers --json", text, table(head, rows), encodings,
+    recipes = table(["recipe", "x", "weight", "gradient", "parts", "source"], [
+        [code(r["name"]), *(code(r[k]) for k in ("x", "weight", "gradient")), ", ".join(r["parts"]), cell(r["source"])]
+        for r in known["recipes"]])
+    return page("Formats", "fp16lab list formats quantizers recipes --json", text, table(head, rows), encodings,
                 "![Bits and range of each format](../figures/format_bits.svg)\n",
                 "![Relative rounding error against magnitude](../figures/relative_error.svg)\n",
                 "## Quantizers\n\nCodes with a scale for each block of rows x columns. [FP8 and FP4](../do/fp8_and_fp4.md) says how "
-                f"to use them, and what the rules compute.\n\n{quantizers}")
+                f"to use them, and what the rules compute.\n\n{quantizers}",
+                "## Recipes\n\nThe operands of a linear layer's products, each with its quantizer and rule: `amp.recipe`, and "
+                f"`lab.recipe` in Python.\n\n{recipes}")
 
 
 def tensor_cores(known: dict) -> str:

@@ -17,6 +17,7 @@
 
 #include "analysis/inspection.hpp"
 #include "engine/amp/levels/op_lists.hpp"
+#include "engine/amp/levels/recipe.hpp"
 #include "engine/amp/policy.hpp"
 #include "engine/backend/cuda/runtime/devices.hpp"
 #include "engine/backend/cuda/runtime/no_device.hpp"
@@ -380,6 +381,19 @@ Json quantizer_json(const Quantizer& quantizer) {
           {"source", quantizer.source}};
 }
 
+Json recipe_json(const engine::amp::Recipe& recipe) {
+  const auto text = [](const Quantizer& quantizer) {
+    return fmt::format("{}:{}", quantizer.name, name_of(quantizer.rule));
+  };
+  Json parts = Json::array();
+  if (recipe.stochastic) parts.push_back("stochastic");
+  if (recipe.hadamard) parts.push_back("hadamard");
+  if (recipe.delayed) parts.push_back("delayed");
+  return {{"name", recipe.name},           {"x", text(recipe.x)},
+          {"weight", text(recipe.weight)}, {"gradient", text(recipe.gradient)},
+          {"parts", std::move(parts)},     {"source", recipe.source}};
+}
+
 Json config_key_json(const ConfigKey& key) {
   return {{"name", key.name},
           {"default", value_text(RunConfig{}, key)},
@@ -447,8 +461,15 @@ constexpr Section sections[] = {
     {"quantizers", "codes with a scale for each block: MX, NVFP4, FP8",
      [] { return rows_of(quantizers(), quantizer_json); },
      "name=name element=elements scale=scales block=block rule=rule", nullptr,
-     "Block: rows x columns that share a scale. Rule: how a block's greatest magnitude becomes the scale, and in "
+     "Block: rows x columns that share a scale. Rule: how a block's greatest magnitude becomes the scale, "
+     "and in "
      "which order elements are divided by it; rules are the others that these scales have."},
+    {"recipes", "quantizers of the operands of linear layers: amp.recipe, lab.recipe",
+     [] { return rows_of(engine::amp::recipes(), recipe_json); },
+     "name=name x=x weight=weight gradient=gradient parts=parts", nullptr,
+     "An operand: quantizer and rule, in both of its products. Parts: gradients round stochastically; both "
+     "operands "
+     "of dw are transformed first; scales follow from earlier steps."},
     {"config_keys", "keys of configurations and of --set",
      [] { return rows_of(config_keys(), config_key_json); }, "", print_keys},
     {"sweep_keys", "keys of a sweep file: [[workload]] and [[variant]]",
