@@ -78,14 +78,14 @@ HWY_INLINE VInt joined(VInt sum) {
 #endif
 }
 
-/// Keeps GCC from loading operands again, and from adding in another order, for which there are too few registers.
+/// Keeps compilers from loading operands again, and from adding in another order, for which there are too few registers.
+HWY_INLINE void keep_in_registers() {}
 template <class... V>
-HWY_INLINE void keep_in_registers(V&... vectors) {
+HWY_INLINE void keep_in_registers([[maybe_unused]] VInt& first, V&... others) {
 #if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR && HWY_COMPILER_GCC
-  (..., [&] { asm("" : "+x"(vectors.raw)); }());
-#else
-  ((void)vectors, ...);
+  asm("" : "+x"(first.raw));
 #endif
+  keep_in_registers(others...);
 }
 
 /// Two rows and two neighbouring vectors of columns at a time keep all sums in registers.
