@@ -50,11 +50,10 @@ def plain(x: Any, name: str) -> Any:
         raise ValueError(f"{name} is a tensor of layout {x.layout}; {name}.to_dense() makes a strided one")
     if x.device.type == "meta":
         raise ValueError(f"{name} is on the device meta, which keeps no numbers")
-    with torch.no_grad():
-        x = x.detach()
-        if x._is_zerotensor():
-            return torch.zeros(x.shape, dtype=x.dtype, device=x.device)
-        return x.resolve_conj().resolve_neg() if x.is_neg() or x.is_conj() else x
+    x = x.detach()
+    if x._is_zerotensor():
+        return torch.zeros(x.shape, dtype=x.dtype, device=x.device)
+    return x.resolve_conj().resolve_neg() if x.is_neg() or x.is_conj() else x
 
 
 def flat(x: Any, name: str = "the tensor") -> Any:
