@@ -78,11 +78,11 @@ HWY_INLINE VInt joined(VInt sum) {
 #endif
 }
 
-/// Keeps compilers from loading operands again, and from adding in another order, for which there are too few registers.
+/// Keeps GCC from loading operands again, and from adding in another order, for which there are too few registers.
 HWY_INLINE void keep_in_registers() {}
 template <class... V>
 HWY_INLINE void keep_in_registers([[maybe_unused]] VInt& first, V&... others) {
-#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR && HWY_COMPILER_GCC
+#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR && HWY_COMPILER_GCC_ACTUAL
   asm("" : "+x"(first.raw));
 #endif
   keep_in_registers(others...);
