@@ -3,13 +3,12 @@
     python python/examples/emulation_overhead.py            # three minutes
     python python/examples/emulation_overhead.py --pairs 3 --width 96
 
-A step under emulation (FP16 autocast, every product emulated), or in a recipe with a tensor core's sums, and torch's
-own step in FP32 alternate in one process; shown is the median of the ratios of their wall times. Then what the scope adds to one operation, in
-microseconds: to a product of two numbers and to an addition, beside what a dispatch mode that does nothing
-adds to them.
+A step under emulation (FP16 autocast, every product emulated), or in a recipe with a tensor core's sums, and
+torch's own step in FP32 alternate in one process; shown is the median of the ratios of their wall times. Then what
+the scope adds to one operation, in microseconds: to a product of two numbers and to an addition, beside what a
+dispatch mode that does nothing adds to them.
 """
 
-import argparse
 import statistics
 import time
 from collections.abc import Callable
@@ -18,7 +17,7 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from watch_overhead import BATCH, TOKENS, VOCABULARY, Transformer
+from watch_overhead import BATCH, TOKENS, VOCABULARY, of_command_line
 
 import fp16lab.torch as lab
 
@@ -71,25 +70,11 @@ def microseconds(scope, call, count: int = 2000) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--pairs", type=int, default=15)
-    parser.add_argument(
-        "--width", type=int, default=384, help="a multiple of 6; 384: 10.8 million parameters"
-    )
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
-    torch.manual_seed(1)
-    model = Transformer(arguments.width)
-    parameters = sum(p.numel() for p in model.parameters())
-    print(
-        f"{parameters / 1e6:.1f} million parameters, {BATCH} x {TOKENS} tokens, {arguments.threads} threads,"
-        f" medians of {arguments.pairs} pairs"
-    )
+    model, pairs = of_command_line(__doc__, 15)
     for core in ("hopper", "ampere", "volta"):
-        print(f"{core}: {step_ratio(model, lambda: emulated(core), arguments.pairs):.2f} times torch's FP32 step")
+        print(f"{core}: {step_ratio(model, lambda: emulated(core), pairs):.2f} times torch's FP32 step")
     for name in ("mxfp8", "nvfp4"):
-        ratio = step_ratio(model, lambda: lab.recipe(name, model, sums="row"), arguments.pairs)
+        ratio = step_ratio(model, lambda: lab.recipe(name, model, sums="row"), pairs)
         print(f"recipe {name}: {ratio:.2f} times torch's FP32 step")
 
     one, half = torch.ones(8), torch.ones(1, 1).half()

@@ -63,9 +63,10 @@ def measure(model: nn.Module, counting: bool, pairs: int) -> tuple[float, float,
     return statistics.median(r[0] for r in ratios), statistics.median(r[1] for r in ratios), counted
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--pairs", type=int, default=40, help="pairs of steps, counted and not counted each")
+def of_command_line(description: str, pairs: int) -> tuple[nn.Module, int]:
+    """The model, of which a line is printed, and how many pairs of steps are wanted."""
+    parser = argparse.ArgumentParser(description=description.splitlines()[0])
+    parser.add_argument("--pairs", type=int, default=pairs, help="pairs of steps, of one kind and the other")
     parser.add_argument(
         "--width", type=int, default=384, help="a multiple of 6; 384: 10.8 million parameters"
     )
@@ -76,14 +77,19 @@ def main() -> None:
     model = Transformer(arguments.width)
     parameters = sum(p.numel() for p in model.parameters())
     print(
-        f"{parameters / 1e6:.1f} million parameters, {BATCH} x {TOKENS} tokens, {arguments.threads} threads"
+        f"{parameters / 1e6:.1f} million parameters, {BATCH} x {TOKENS} tokens, {arguments.threads} threads,"
+        f" medians of {arguments.pairs} pairs"
     )
-    counted = measure(model, True, arguments.pairs)
-    others = measure(model, False, arguments.pairs)
+    return model, arguments.pairs
+
+
+def main() -> None:
+    model, pairs = of_command_line(__doc__, 40)
+    counted, others = measure(model, True, pairs), measure(model, False, pairs)
     for every in (1, 10):
         wall, cpu = (100 * ((counted[i] + (every - 1) * others[i]) / every - 1) for i in (0, 1))
         print(f"every={every}: {wall:+.1f} % wall time, {cpu:+.1f} % CPU time")
-    print(f"{counted[2]} tensors' gradients in a counted step, medians of {arguments.pairs} pairs each")
+    print(f"{counted[2]} tensors' gradients in a counted step")
 
 
 if __name__ == "__main__":
