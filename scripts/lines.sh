@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-budget=248400
+budget=248520
 
 case "${1:-}" in
   '') ;;

@@ -215,19 +215,14 @@ auto with_known(std::size_t count, const Body& body) {
 /// Runs of `width` values as multiples of their scale.
 FP16LAB_VECTOR_CLONES
 void scale_runs(const float* from, float* to, std::size_t runs, std::size_t width, const Scale* scales) {
-  with_known(width, [&](auto count) {
-    const std::size_t length = count;
-    for (std::size_t run = 0; run < runs; ++run, from += count, to += count) {
-      const float factor = scales[run].factor;
-      if (scales[run].divides) {
-        FP16LAB_LOOP_OF_VECTORS
-        for (std::size_t i = 0; i < length; ++i) to[i] = from[i] / factor;
-      } else {
-        FP16LAB_LOOP_OF_VECTORS
-        for (std::size_t i = 0; i < length; ++i) to[i] = from[i] * factor;
-      }
+  for (std::size_t run = 0; run < runs; ++run, from += width, to += width) {
+    const float factor = scales[run].factor;
+    if (scales[run].divides) {
+      for (std::size_t i = 0; i < width; ++i) to[i] = from[i] / factor;
+    } else {
+      for (std::size_t i = 0; i < width; ++i) to[i] = from[i] * factor;
     }
-  });
+  }
 }
 
 /// The bits of the greatest magnitude of each of `blocks` neighbouring runs, or of `greatest` if they are greater.
@@ -340,14 +335,10 @@ float headroom_of(std::uint32_t greatest, const Rule& rule) {
 FP16LAB_VECTOR_CLONES
 void multiply_runs(float* values, std::size_t runs, std::size_t width, const float* scales,
                    float tensor_scale) {
-  with_known(width, [&](auto count) {
-    const std::size_t length = count;
-    for (std::size_t run = 0; run < runs; ++run, values += count) {
-      const float scale = scales[run] * tensor_scale;
-      FP16LAB_LOOP_OF_VECTORS
-      for (std::size_t i = 0; i < length; ++i) values[i] *= scale;
-    }
-  });
+  for (std::size_t run = 0; run < runs; ++run, values += width) {
+    const float scale = scales[run] * tensor_scale;
+    for (std::size_t i = 0; i < width; ++i) values[i] *= scale;
+  }
 }
 
 /// random_hadamard of `blocks` blocks of n values.
