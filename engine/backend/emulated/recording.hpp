@@ -196,7 +196,7 @@ class Recordable : public Base {
   /// A function of the verb's arguments.
   template <class Verb>
   auto keeper(std::string_view name, const Verb& verb) {
-    return [this, name, verb](auto&... arguments) { keep_or_do(name, verb, arguments...); };
+    return [this, name, verb](auto&... arguments) { this->keep_or_do(name, verb, arguments...); };
   }
 
   VerbRecording* recording_ = nullptr;  ///< null: verbs are done
