@@ -153,7 +153,7 @@ void print_masses(std::ostream& out, const RangeReport& report, const RangeView&
                        percent(any, mass.l1.lost.share()), percent(any, mass.l2_squared.lost.share()),
                        percent(any, mass.l1.subnormal.share()), percent(any, mass.l1.overflow.share()),
                        cosine_text(gradients.cosine_at(range, view.scale)),
-                       fitting_scales(gradients, view.format));
+                       &gradients == &report.merged() ? "" : fitting_scales(gradients, view.format));
   });
   out << fmt::format(
       "At scales that fit nothing overflows, and rounding costs at most {:g} times what {}'s precision costs "
@@ -333,11 +333,12 @@ void print_worst(std::ostream& out, const RangeReport& report, const RangeView& 
       std::ranges::any_of(states, [](const TensorState& state) { return state.step.has_value(); });
   std::size_t width = std::string_view("all tensors").size();
   for (const TensorState& state : shown) width = std::max(width, state.name.size());
-  out << fmt::format("{} in {} at {}, percent of the finite non-zero values\n",
-                     states.size() == 1      ? std::string("Its values")
-                     : states.size() <= most ? fmt::format("All {} tensors, the worst first,", states.size())
-                                             : fmt::format("The {} worst of {} tensors", most, states.size()),
-                     title_of(view.format), at_scale_text(view.scale));
+  out << fmt::format(
+      "{} in {} at {}, percent of the finite non-zero values (error 1.00: what {}'s precision costs)\n",
+      states.size() == 1      ? std::string("Its values")
+      : states.size() <= most ? fmt::format("All {} tensors, the worst first,", states.size())
+                              : fmt::format("The {} worst of {} tensors", most, states.size()),
+      title_of(view.format), at_scale_text(view.scale), title_of(view.format));
   out << fmt::format("{:<{}}{}  {:>13} {:>9}  {:>17}  {:>9} {:>11} {:>11} {:>8}  {}\n", "tensor", width,
                      steps ? "      step" : "", "values", "Inf, NaN", "magnitudes", "overflow", "rounds to 0",
                      "subnormal", "error",

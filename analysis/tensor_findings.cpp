@@ -35,9 +35,9 @@ std::string with_step(const TensorState& tensor) {
   return tensor.step ? fmt::format("{} in step {}", tensor.name, *tensor.step) : tensor.name;
 }
 
-/// "3.2 times"; an error without a bound needs no digits.
+/// "up to 3.2 times"; an error without a bound needs no digits.
 std::string ratio_text(double ratio) {
-  return ratio < 1000 ? fmt::format("{:.3g} times", ratio) : std::string("more than 1000 times");
+  return ratio < 1000 ? fmt::format("up to {:.3g} times", ratio) : std::string("more than 1000 times");
 }
 
 std::optional<Finding> nonfinite_values(const RangeReport& report, const FormatRange& range,
@@ -133,7 +133,7 @@ std::optional<Finding> distortion_finding(States tensors, DType format) {
       .tensor = worst->name,
       .since = {},
       .text = fmt::format(
-          "{} keeps fewer bits of numbers below 2^{}: the rounding error of {} was up to {} that of larger "
+          "{} keeps fewer bits of numbers below 2^{}: the rounding error of {} was {} that of larger "
           "numbers{}.",
           title_of(format), range_of(format).smallest_normal, with_step(*worst), ratio_text(ratio(*worst)),
           unfit == 1

@@ -7,7 +7,7 @@ step.
   $ fp16lab hist n.npz | grep .
   1 of 2 tensors holds Inf or NaN: a (1 NaN of 2 values).
   FP16 at 2^0 makes 96.2 % of the finite non-zero values zero, most in b: 98.0 % of its own. Losing them raises no tensor's rounding error by a tenth.
-  All 2 tensors, the worst first, in FP16 at loss scale 2^0, percent of the finite non-zero values
+  All 2 tensors, the worst first, in FP16 at loss scale 2^0, percent of the finite non-zero values (error 1.00: what FP16's precision costs)
   tensor              values  Inf, NaN         magnitudes   overflow rounds to 0   subnormal    error  scales that fit
   a                        2         1       0.001..0.001          0           0           0     1.00  2^-4 .. 2^25 (by its finite values)
   b                       51         0       1e-09..0.001          0        98.0           0     1.00  2^-4 .. 2^25
@@ -30,7 +30,7 @@ next command leaves out the tensor that overflows.
   $ arrays big.npz "w1=<f8 9 $(nine 1e-3)" 'w2=<f8 2 100 1e-3'
   $ fp16lab hist big.npz --scale 2^16 | grep .
   FP16 at 2^16 makes 9.1 % of the finite non-zero values Inf or NaN, most in w2: 50.0 % of its own, the largest 100 times FP16's largest number.
-  All 2 tensors, the worst first, in FP16 at loss scale 2^16, percent of the finite non-zero values
+  All 2 tensors, the worst first, in FP16 at loss scale 2^16, percent of the finite non-zero values (error 1.00: what FP16's precision costs)
   tensor              values  Inf, NaN         magnitudes   overflow rounds to 0   subnormal    error  scales that fit
   w2                       2         0       0.001..1e+02       50.0           0           0        -  2^-26 .. 2^9
   w1                       9         0       0.001..0.001          0           0           0     1.00  2^-4 .. 2^25
@@ -65,7 +65,7 @@ Four dumps of a model of 62 tensors are steps of one run: one screen, and what c
   4 files with the same 62 tensors: taken as steps 9, 499, 500, 1000 of one run, by the numbers in their names (--separate reports them one by one).
   1 of 62 tensors holds Inf or NaN, first in step 1000: lm_head in step 1000 (1 NaN of 2 values).
   FP16 at 2^0 makes 66.0 % of the finite non-zero values zero, most in block0.weight in step 1000: 66.7 % of its own. In 61 tensors that alone makes the rounding error more than 1.1 times what FP16's precision costs.
-  The 10 worst of 62 tensors in FP16 at loss scale 2^0, percent of the finite non-zero values
+  The 10 worst of 62 tensors in FP16 at loss scale 2^0, percent of the finite non-zero values (error 1.00: what FP16's precision costs)
   tensor              step         values  Inf, NaN         magnitudes   overflow rounds to 0   subnormal    error  scales that fit all steps
   lm_head             1000              2         1   0.00024..0.00024          0           0           0     1.00  2^-10 .. 2^23 (by its finite values)
   block0.weight       1000              3         0   9.3e-10..9.5e-07          0        66.7        33.3    55.53  2^6 .. 2^35
@@ -88,7 +88,7 @@ Four dumps of a model of 62 tensors are steps of one run: one screen, and what c
   $ fp16lab hist 'step-*.npz' --format f16,bf16,e4m3,e5m2 | wc -l
   25
   $ fp16lab hist 'step-*.npz' --all | wc -l
-  511
+  512
   $ fp16lab hist 'step-*.npz' --separate | tee out | grep 'taken as\|npz:$'; wc -l < out
   step-1000.npz:
   step-499.npz:

@@ -23,7 +23,7 @@ one overflow. 2^5 brings 2^-30 to 2^-25, which is still lost, and the other two 
   $ fp16lab hist g.npy | grep .
   FP16 at 2^0 makes 14.3 % of the finite non-zero values Inf or NaN, most in g: 14.3 % of its own, the largest 1.07 times FP16's largest number.
   FP16 at 2^0 makes 42.9 % of the finite non-zero values zero, most in g: 42.9 % of its own. Losing them raises no tensor's rounding error by a tenth.
-  Its values in FP16 at loss scale 2^0, percent of the finite non-zero values
+  Its values in FP16 at loss scale 2^0, percent of the finite non-zero values (error 1.00: what FP16's precision costs)
   tensor              values  Inf, NaN         magnitudes   overflow rounds to 0   subnormal    error  scales that fit
   g                        8         0     9.3e-10..7e+04       14.3        42.9        14.3        -  2^-31 .. 2^-1
   In FP16 the values fit from 2^-31 to 2^-1: nothing overflows, and rounding costs at most 1.1 times what FP16's precision costs by itself. Suggested: 2^-9: gradients may become 256 times as large before one overflows, and 2^22 times as small before rounding costs more.
@@ -35,6 +35,7 @@ one overflow. 2^5 brings 2^-30 to 2^-25, which is still lost, and the other two 
   BF16              0           0       100.0           0               0   0.999992  needs none
   --
   BF16 needs no loss scale: the values fit up to 2^111 (nothing overflows, and rounding costs at most 1.1 times what BF16's precision costs by itself).
+  Next: fp16lab hist g.npy --format f16,bf16 --scale '2^-9' (the same at the suggested scale)
 
 A format is taken in every spelling that is printed, and several in one command.
 

@@ -14,9 +14,10 @@ or thousands.
   0001\t3c00\t0\t0001 (esc)
   $ mma '00\t38\t1\n' 'ada --in e4m3'
   00\t38\t1\t00000000 (esc)
-  $ mma '\t\t3f800000\n0x3C00  0X3c00 \t 3C00 1\t 0x3F800000 \n# a\tb\n\n  \n'"$one\r\n$one" hopper | cat -A
+  note: line 1: '1' was read as the word 0x1; a number has a point, 1.0
+  $ mma '\t\t3f800000\n0x3C00  0X3c00 \t 3C00 a\t 0x3F800000 \n# a\tb\n\n  \n'"$one\r\n$one" hopper | cat -A
   ^I^I3f800000^I3f800000$
-  0x3C00  0X3c00 ^I 3C00 1^I 0x3F800000 ^I40000000$
+  0x3C00  0X3c00 ^I 3C00 a^I 0x3F800000 ^I40000002$
   # a^Ib$
   $
     $
@@ -177,6 +178,8 @@ A malformed line is quoted with its number, after the answers to the lines befor
   fp16lab: error: mma: line 1: '333333333333333333333333333333333333333333333333333333333333333333333333333333333333333333333333333333333333333333333333...': expected 3 fields with tabs between them, a-words, b-words, c-word; found 1 (a tab between them, spaces between words)
   $ refuse '0.5 0.5\t1.0 1.0\t16777216\n' volta
   fp16lab: error: mma: line 1: '0.5 0.5 1.0 1.0 16777216': '16777216' may be a word or a number, since this line has numbers: write 0x16777216 or 16777216.0
+  $ refuse '1.0 1e4\t1.0 1.0\t1.0\n' volta
+  fp16lab: error: mma: line 1: '1.0 1e4 1.0 1.0 1.0': '1e4' may be a word or a number, since this line has numbers: write 0x1e4 or 1.0e4
 
 Options that cannot be are refused.
 

@@ -95,7 +95,7 @@ void print_all(std::ostream& out, const Tensors& tensors, Views views, Suggestio
   }
   analysis::print_casts(out, tensors.report);
   analysis::print_changes(out, tensors.report);
-  out << answer.after;
+  out << answer.after << "Next: " << answer.next << '\n';
 }
 
 void print_answer(std::ostream& out, const Tensors& tensors, Views views, Suggestions suggestions,

@@ -504,7 +504,9 @@ void print_lists(const Json& json, bool details) {
     if (details && *section.note != '\0') print_text(section.note, columns);
   }
   // On one line however long the program's path is: the command can be pasted.
-  if (!details) fmt::print("More: {} SECTION PATTERN, such as '*'; or --json.\n", own_command({"list"}));
+  if (!details)
+    fmt::print("All of each row: {} SECTION '*', or a part of a name in its place; or --json.\n",
+               own_command({"list"}));
 }
 
 /// Patterns as of the shell; without a star or question mark a part of the name.

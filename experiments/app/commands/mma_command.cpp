@@ -345,7 +345,7 @@ class Mma {
     std::array<std::string_view, 6> fields;
     split(fields);
     numbers_ = false;
-    digits_alone_ = {};
+    ambiguous_ = {};
     std::size_t field = 0;
     read_words("a", fields[field++], a_format_, a_);
     read_words("b", fields[field++], b_format_, b_);
@@ -359,9 +359,9 @@ class Mma {
     const std::uint64_t c = accumulator_word("c", fields[field++]);
     std::optional<std::uint64_t> captured;
     if (verify_) captured = accumulator_word("d", fields[field]);
-    if (numbers_ && !digits_alone_.empty())
-      refuse(fmt::format("{} may be a word or a number, since this line has numbers: write 0x{} or {}.0",
-                         quoted(digits_alone_), digits_alone_, digits_alone_));
+    if (numbers_ && !ambiguous_.empty())
+      refuse(fmt::format("{} may be a word or a number, since this line has numbers: write 0x{} or {}",
+                         quoted(ambiguous_), ambiguous_, as_number(ambiguous_)));
     ++lines_;
     const bool table = !explain_ && !verify_ && (decimal_ || numbers_);
     for (const MmaQuestion& question : questions_) {
@@ -398,6 +398,7 @@ class Mma {
     }
   }
 
+  const std::string& first_short() const { return first_short_; }
   std::uint64_t lines() const { return lines_; }      ///< without comments and empty lines
   std::uint64_t answers() const { return answers_; }  ///< lines written: with --verify, the mismatches
 
@@ -482,6 +483,20 @@ class Mma {
     write_row("c", d_format_, {&c, 1}, output);
   }
 
+  /// "12" or "1e4".
+  static bool is_decimal(std::string_view text) {
+    const std::string_view whole = text.substr(0, text.find_first_of("eE"));
+    constexpr std::string_view decimals = "0123456789";
+    return !whole.empty() && whole.find_first_not_of(decimals) == std::string_view::npos &&
+           (whole == text || (whole.size() + 1 < text.size() &&
+                              text.find_first_not_of(decimals, whole.size() + 1) == std::string_view::npos));
+  }
+  /// "12.0", "1.0e4"
+  static std::string as_number(std::string_view text) {
+    const std::size_t whole = std::min(text.find_first_of("eE"), text.size());
+    return fmt::format("{}.0{}", text.substr(0, whole), text.substr(whole));
+  }
+
   /// A word of hexadecimal digits, as many as it has or, but for TF32, fewer; or a number, rounded to nearest
   /// even: of TF32 to the FP32 that the register holds.
   std::uint64_t word(const char* field, std::string_view text, DType format) {
@@ -499,8 +514,14 @@ class Mma {
     }
     const auto size = static_cast<int>(digits_only.size());
     if (hexadecimal && size <= digits && (!exactly || size == digits)) {
-      if (value != 0 && digits_only == text && text.find_first_not_of("0123456789") == std::string_view::npos)
-        digits_alone_ = text;
+      // A whole word such as 3e00 is meant as one.
+      const bool whole_with_letter = size == digits && text.find_first_of("eE") != std::string_view::npos;
+      if (value != 0 && digits_only == text && is_decimal(text) && !whole_with_letter) {
+        ambiguous_ = text;
+        if (size < digits && first_short_.empty())
+          first_short_ = fmt::format("line {}: {} was read as the word 0x{}; a number has a point, {}",
+                                     number_, quoted(text), text, as_number(text));
+      }
       return value;
     }
     try {
@@ -543,9 +564,10 @@ class Mma {
   std::vector<MmaQuestion> questions_;
   CalledPlan plan_;
   bool verify_, explain_, json_;
-  std::string_view digits_alone_;  // a word of this line that might be meant as a number, "16777216"
-  bool decimal_;                   // every word with its number, whatever the lines hold
-  bool numbers_ = false;           // does this line hold some?
+  std::string first_short_;  // what to note of the first word of fewer digits that might be meant as a number
+  std::string_view ambiguous_;  // a word of this line that might be meant as a number, "16777216"
+  bool decimal_;                // every word with its number, whatever the lines hold
+  bool numbers_ = false;        // does this line hold some?
   DType a_format_, b_format_;
   bool scaled_;
   DType scale_format_, d_format_;
@@ -571,6 +593,7 @@ ExitCode run_lines(const MmaCommand& command, const std::string* text) {
     mma(line, number, output);
   };
   text == nullptr ? filter_lines(answer) : filter_lines(*text, answer);
+  if (!command.common.quiet && !mma.first_short().empty()) say("note: {}", mma.first_short());
   if (!command.verify) return ExitCode::ok;
   if (!command.common.quiet || mma.answers() != 0)
     say("fp16lab: mma: {} of {} lines differ from {}{}", mma.answers(), mma.lines(),
@@ -623,18 +646,19 @@ Command mma_command() {
       .name = "mma",
       .description =
           "Compute tensor-core dot products as a filter: d = c + a.b as the hardware computes it.\n\nInput "
-          "lines:\n  a-words TAB b-words TAB c-word      words in hexadecimal with spaces between them, any "
+          "lines:\n  a-words TAB b-words TAB c-word      words (3c00) or numbers (1.0), spaces between, any "
           "K\nOutput: the same line, TAB, d-word.\n\nRows with block scales (blackwell-mxf8f6f4, "
           "blackwell-mxf4nvf4) take two more fields:\n  a-words TAB b-words TAB a-scales TAB b-scales TAB "
           "c-word\nHow many elements of K have one scale, 16 or 32, follows from how many scales there "
           "are.\n\nWith several models, with --decimal, or for a line with "
           "numbers (0.5, -2.0, 2^-24, inf) instead of words,\nthe output is a row for a, b, c and each "
-          "model, with words and numbers. Digits alone are a word: next to\nnumbers write 0x3800 or "
-          "3800.0.\n\nWords have 2 digits (formats of 8 bits and fewer), 4 (f16, bf16), 8 (f32; tf32 is an "
+          "model, with words and numbers. Digits alone are a word:\nnext to "
+          "numbers write 0x3800 or 3800.0.\n\nWords have 2 digits (formats of 8 bits and fewer), 4 "
+          "(f16, bf16), 8 (f32; tf32 is an "
           "FP32 "
           "register\nwhose low 13 bits are ignored, all 8 digits required) or 16 (f64). 0x, capitals and\n"
-          "missing leading zeros "
-          "are fine. Empty lines and lines that begin with # pass through unchanged.\nA malformed line ends "
+          "missing leading zeros are fine. Empty lines and lines that begin with # pass "
+          "through unchanged.\nA malformed line ends "
           "the run with exit code 2, after the answers to the lines before it.\n--verify FILE compares a "
           "capture of a GPU (experiments/capture/README.md) with the rows of that GPU:\noutput lines are "
           "a-words, b-words, c-word, the GPU's d-word, ours, instruction and place. The output of\n--capture "
