@@ -53,6 +53,7 @@ RowError error_of(const float* values, const float* numbers, std::size_t count) 
 QuantizationError quantization_error(const Quantizer& quantizer, MatrixSize size, MatrixSize part,
                                      std::span<const float> values, std::span<const std::uint8_t> codes,
                                      std::span<const float> scales, float tensor_scale, int threads) {
+  const FloatingPointScope scope;
   const MatrixSize scales_size = quantizer.scales_of(size);
   std::vector<RowError> rows(index(part.rows));
   // Some rows of blocks at a time, so that their numbers stay in a cache.

@@ -71,7 +71,7 @@ struct Quantizer {
 };
 
 /// mxfp8, mxfp8-e5m2, mxfp6-e3m2, mxfp6-e2m3, mxfp4, nvfp4, nvfp4-2d, fp8-1x128, fp8-128x128, fp8-row,
-/// fp8-tensor.
+/// fp8-tensor, fp8-tensor-e5m2.
 std::span<const Quantizer> quantizers();
 /// The one of this name; std::invalid_argument with the known names otherwise.
 const Quantizer& quantizer(std::string_view name);

@@ -274,7 +274,7 @@ std::span<const TensorCoreModel> tensor_core_models();
 /// All rows: those, then those with block scales, then FP64's.
 std::span<const TensorCoreModel> all_tensor_core_models();
 /// The generations, oldest first: volta, turing, ampere, ada, hopper, hopper-wgmma, blackwell,
-/// blackwell-tcgen05.
+/// blackwell-tcgen05, and avx512_bf16.
 std::span<const std::string_view> tensor_core_names();
 /// The names of rows with block scales: blackwell-mxf8f6f4, blackwell-mxf4nvf4, after PTX's kinds.
 std::span<const std::string_view> block_scaled_names();

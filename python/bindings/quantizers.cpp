@@ -15,6 +15,7 @@
 #include "numerics/convert/quantization_error.hpp"
 #include "numerics/formats/dtype.hpp"
 #include "numerics/gemm/quantized_gemm.hpp"
+#include "numerics/platform/floating_point_scope.hpp"
 #include "numerics/platform/worker_pool.hpp"
 
 namespace fp16lab::python {
@@ -49,6 +50,24 @@ MatrixSize size_of_matrix(const Array& matrix) {
   return {static_cast<std::int64_t>(matrix.shape(0)), static_cast<std::int64_t>(matrix.shape(1))};
 }
 
+// Numbers of Python are cast in IEEE's environment: in the caller's, a subnormal may become zero. Volatile, so that no
+// compiler casts earlier or later.
+float narrowed(double number) {
+  const volatile double given = number;
+  const FloatingPointScope scope;
+  const volatile auto result = static_cast<float>(given);
+  return result;
+}
+std::optional<float> narrowed(std::optional<double> number) {
+  return number ? std::optional(narrowed(*number)) : std::nullopt;
+}
+double widened(float number) {
+  const volatile float given = number;
+  const FloatingPointScope scope;
+  const volatile auto result = static_cast<double>(given);
+  return result;
+}
+
 std::tuple<std::int64_t, std::int64_t> scales_shape(const Numbers& numbers, std::int64_t rows,
                                                     std::int64_t columns) {
   const Quantizer quantizer = quantizer_of(numbers);
@@ -57,15 +76,17 @@ std::tuple<std::int64_t, std::int64_t> scales_shape(const Numbers& numbers, std:
   return {size.rows, size.columns};
 }
 
-float quantize_matrix(const Numbers& numbers, const Matrix<const float>& values,
-                      const Matrix<std::uint8_t>& codes, const Matrix<float>& scales,
-                      const Matrix<std::uint32_t>& made_zero, const Matrix<std::uint32_t>& saturated,
-                      const Matrix<float>& headroom, std::optional<float> tensor_amax, bool tensor_scale,
-                      std::optional<float> scale, std::optional<std::uint64_t> seed, int threads) {
+double quantize_matrix(const Numbers& numbers, const Matrix<const float>& values,
+                       const Matrix<std::uint8_t>& codes, const Matrix<float>& scales,
+                       const Matrix<std::uint32_t>& made_zero, const Matrix<std::uint32_t>& saturated,
+                       const Matrix<float>& headroom, std::optional<double> tensor_amax, bool tensor_scale,
+                       std::optional<double> scale, std::optional<std::uint64_t> seed, int threads) {
   const Quantizer quantizer = quantizer_of(numbers);
   PhiloxStream stream;
-  QuantizeOptions options{
-      .tensor_amax = tensor_amax, .tensor_scale = tensor_scale, .scale = scale, .threads = threads};
+  QuantizeOptions options{.tensor_amax = narrowed(tensor_amax),
+                          .tensor_scale = tensor_scale,
+                          .scale = narrowed(scale),
+                          .threads = threads};
   if (seed) {
     stream.seed = *seed;
     options.random = &stream;
@@ -79,39 +100,40 @@ float quantize_matrix(const Numbers& numbers, const Matrix<const float>& values,
     saturated.data()[i] = losses[i].saturated;
     headroom.data()[i] = losses[i].headroom;
   }
-  return of_tensor;
+  return widened(of_tensor);
 }
 
 void dequantize_matrix(const Numbers& numbers, const Matrix<const std::uint8_t>& codes,
-                       const Matrix<const float>& scales, float tensor_scale, const Matrix<float>& values,
+                       const Matrix<const float>& scales, double tensor_scale, const Matrix<float>& values,
                        int threads) {
   const Quantizer quantizer = quantizer_of(numbers);
   const nb::gil_scoped_release unlocked;
-  dequantize(quantizer, size_of_matrix(codes), span_of(codes), span_of(scales), tensor_scale, span_of(values),
-             threads);
+  dequantize(quantizer, size_of_matrix(codes), span_of(codes), span_of(scales), narrowed(tensor_scale),
+             span_of(values), threads);
 }
 
 std::tuple<double, double> error_of(const Numbers& numbers, const Matrix<const float>& values,
                                     const Matrix<const std::uint8_t>& codes,
-                                    const Matrix<const float>& scales, float tensor_scale, int threads) {
+                                    const Matrix<const float>& scales, double tensor_scale, int threads) {
   const Quantizer quantizer = quantizer_of(numbers);
   const nb::gil_scoped_release unlocked;
   const MatrixSize size = size_of_matrix(values);
   const QuantizationError error = quantization_error(quantizer, size, size, span_of(values), span_of(codes),
-                                                     span_of(scales), tensor_scale, threads);
+                                                     span_of(scales), narrowed(tensor_scale), threads);
   return {error.difference, error.whole};
 }
 
 QuantizedMatrix matrix_of(const Numbers& numbers, const Matrix<const std::uint8_t>& codes,
-                          const Matrix<const float>& scales, float tensor_scale) {
-  return {quantizer_of(numbers), size_of_matrix(codes), span_of(codes), span_of(scales), tensor_scale};
+                          const Matrix<const float>& scales, double tensor_scale) {
+  return {quantizer_of(numbers), size_of_matrix(codes), span_of(codes), span_of(scales),
+          narrowed(tensor_scale)};
 }
 
 /// a (m, k) b (n, k)^T.
 void multiply(const Numbers& a, const Matrix<const std::uint8_t>& a_codes,
-              const Matrix<const float>& a_scales, float a_tensor_scale, const Numbers& b,
+              const Matrix<const float>& a_scales, double a_tensor_scale, const Numbers& b,
               const Matrix<const std::uint8_t>& b_codes, const Matrix<const float>& b_scales,
-              float b_tensor_scale, std::string_view model, const Matrix<float>& result, int threads) {
+              double b_tensor_scale, std::string_view model, const Matrix<float>& result, int threads) {
   const QuantizedMatrix left = matrix_of(a, a_codes, a_scales, a_tensor_scale),
                         right = matrix_of(b, b_codes, b_scales, b_tensor_scale);
   const TensorCoreModel& row = row_of_quantized(left.quantizer, right.quantizer, model);
@@ -209,9 +231,16 @@ void bind_quantizers(nb::module_& module) {
           },
           nb::arg("element") = "e4m3", nb::arg("length") = 1024, nb::arg("most_recent") = false,
           nb::arg("margin") = 0)
-      .def_prop_ro("scale", &AmaxHistory::scale, "What quantizes the next tensor: scale= of quantize.")
-      .def("see", &AmaxHistory::see, nb::arg("amax"),
-           "After a tensor: its greatest magnitude enters the history.");
+      .def_prop_ro(
+          "scale",
+          [](const AmaxHistory& self) {
+            const FloatingPointScope scope;
+            return widened(self.scale());
+          },
+          "What quantizes the next tensor: scale= of quantize.")
+      .def(
+          "see", [](AmaxHistory& self, double amax) { self.see(narrowed(amax)); }, nb::arg("amax"),
+          "After a tensor: its greatest magnitude enters the history.");
 }
 
 }  // namespace fp16lab::python

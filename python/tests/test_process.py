@@ -64,6 +64,18 @@ def everything(threads: int) -> list[bytes]:
     answers.append(fp16lab.matmul(finite[:16], finite[16:32].T, "volta", out="f32", threads=threads))
     answers.append(fp16lab.matmul(finite[:16], finite[16:32].T, "ampere", "f16", threads=threads))
     answers.append(fp16lab.matmul(TINY, np.eye(4, dtype=np.float32), c=TINY, threads=threads))
+    tiny = (np.arange(1 << 15, dtype=np.uint32) << 9).view(np.float32).reshape(128, 256)  # to 2**-125
+    answers.append(fp16lab.random_hadamard(tiny, 16, threads=threads))
+    lost = []
+    for name in ("mxfp8", "nvfp4", "fp8-1x128"):
+        q = fp16lab.quantize(tiny, name, threads=threads)
+        across = fp16lab.quantize(tiny.T, name, axis=-2, threads=threads)
+        product = fp16lab.quantized_matmul(q, across, threads=threads)
+        answers += [q.codes, q.scales, q.headroom, q.dequantize(threads), product]
+        lost.append(f"{q.tensor_scale} {q.changed(tiny, threads)}")
+    history = fp16lab.AmaxHistory("e4m3")
+    history.see(2.0**-130 * 448)  # the scale is subnormal
+    lost.append(str(history.scale))
     counts = fp16lab.histogram(x, threads=threads)
     answers.append(counts.bins)
     zones = [
@@ -78,7 +90,7 @@ def everything(threads: int) -> list[bytes]:
         policy.update(found_inf)
     extremes = struct.pack("<dd", counts.smallest, counts.greatest).hex()
     told = str(fp16lab.compare(x, fp16lab.round(x, "e5m2"), scale_b=3.0))
-    texts = [*zones, extremes, told, order.text, str(counts.suggest_scale("f16")), str(dot), repr(policy.state)]
+    texts = [*zones, *lost, extremes, told, order.text, str(counts.suggest_scale("f16")), str(dot), repr(policy.state)]
     return [np.ascontiguousarray(answer).tobytes() for answer in answers] + [text.encode() for text in texts]
 
 

@@ -1,5 +1,6 @@
 // fp16lab inspect: one value in every format and rounding mode, as text or as JSON.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <memory>
@@ -221,12 +222,11 @@ Command inspect_command() {
             }});
         options
             .add("--rounding", command->roundings,
-                 "Only this rounding (repeatable): nearest_even, toward_zero, upward, downward, "
-                 "nearest_away, stochastic")
+                 fmt::format("Only this rounding (repeatable): {}",
+                             fmt::join(analysis::rounding_names(), ", ")))
             .type("MODE")
             .repeatable()
-            .offers(offer_words(
-                {"nearest_even", "toward_zero", "upward", "downward", "nearest_away", "stochastic"}));
+            .offers(offer_words(analysis::rounding_names()));
         options.flag("--long", command->whole,
                      "Show fields, formula, ulp, neighbours and every rounding of every format");
         options.flag("--edges", command->edges,
