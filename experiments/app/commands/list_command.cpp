@@ -505,7 +505,7 @@ void print_lists(const Json& json, bool details) {
   }
   // On one line however long the program's path is: the command can be pasted.
   if (!details)
-    fmt::print("All of each row: {} SECTION '*', or a part of a name in its place; or --json.\n",
+    fmt::print("More: {} SECTION '*' shows all of each row, or of those like a name; --json.\n",
                own_command({"list"}));
 }
 
