@@ -466,7 +466,7 @@ constexpr Section sections[] = {
      "which order elements are divided by it; rules are the others that these scales have."},
     {"recipes", "quantizers of the operands of linear layers: amp.recipe, lab.recipe",
      [] { return rows_of(engine::amp::recipes(), recipe_json); },
-     "name=name x=x weight=weight gradient=gradient parts=parts", nullptr,
+     "name=name x=x weight=weight gradient=gradient", nullptr,
      "An operand: quantizer and rule, in both of its products. Parts: gradients round stochastically; both "
      "operands "
      "of dw are transformed first; scales follow from earlier steps."},
