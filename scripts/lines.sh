@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-budget=248520
+budget=248640
 
 case "${1:-}" in
   '') ;;
