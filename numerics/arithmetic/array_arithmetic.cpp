@@ -52,7 +52,7 @@ HWY_INLINE Codes narrowed(Floats x) {
   if constexpr (F::exponent_bits == Binary16::exponent_bits)
     return NarrowByInstruction<_MM_FROUND_TO_NEAREST_INT>()(x);
 #endif
-  const Narrow<F, Binary32, Decision::nearest_even, false> kernel{ArithmeticOptions()};
+  const Narrow<F, Binary32, Decision::nearest, false> kernel{ArithmeticOptions()};
   const Tag<Binary32> d;
   return packed<F, Binary32>(kernel(hn::BitCast(d, x), hn::Zero(d)));
 }
@@ -107,7 +107,7 @@ void fma_binary16(const std::uint16_t* a, const std::uint16_t* b, const std::uin
                   std::size_t n) {
   const Widen<Binary16> widen;
   transform(
-      [&](std::uint16_t* to, const std::uint16_t* x, const std::uint16_t* y, const std::uint16_t* z) {
+      [=](std::uint16_t* to, const std::uint16_t* x, const std::uint16_t* y, const std::uint16_t* z) {
         const Floats product = hn::Mul(widen(load(x)), widen(load(y)));
         hn::StoreU(narrowed<Binary16>(add_to_odd(FloatTag(), product, widen(load(z)))), CodesTag(), to);
       },
@@ -123,12 +123,12 @@ void fma_brain_float16(const std::uint16_t* a, const std::uint16_t* b, const std
   const hn::Rebind<float, hn::ScalableTag<double>> df;
   const hn::Rebind<std::uint32_t, hn::ScalableTag<double>> dw;
   const CodeTag<BrainFloat16, Binary64> dc;
-  const Narrow<BrainFloat16, Binary64, Decision::nearest_even, false> narrow{ArithmeticOptions()};
-  const auto wide = [&](const std::uint16_t* from) {
+  const Narrow<BrainFloat16, Binary64, Decision::nearest, false> narrow{ArithmeticOptions()};
+  const auto wide = [=](const std::uint16_t* from) {
     return hn::PromoteTo(d, hn::BitCast(df, hn::ShiftLeft<16>(hn::PromoteTo(dw, hn::LoadU(dc, from)))));
   };
   transform(
-      [&](std::uint16_t* to, const std::uint16_t* x, const std::uint16_t* y, const std::uint16_t* z) {
+      [=](std::uint16_t* to, const std::uint16_t* x, const std::uint16_t* y, const std::uint16_t* z) {
         const auto sum = add_to_odd(d, hn::Mul(wide(x), wide(y)), wide(z));
         hn::StoreU(packed<BrainFloat16, Binary64>(narrow(hn::BitCast(du, sum), hn::Zero(du))), dc, to);
       },

@@ -29,26 +29,32 @@ HWY_INLINE Step<T> padded(const T* from, std::size_t count) {
   return result;
 }
 
+/// kernel(to, from, more...) for `count` elements, fewer than a step.
+template <class Kernel, class To, class From, class... More>
+HWY_NOINLINE void transform_few(const Kernel& kernel, std::size_t count, To* to, const From* from,
+                                const More*... more) {
+  if (count == 0) return;
+  Step<To> result{};
+  kernel(result.data(), padded(from, count).data(), padded(more, count).data()...);
+  std::memcpy(to, result.data(), count * sizeof(To));
+}
+
 /// kernel(to + i, from + i, more + i ...) in steps of `lanes` elements that cover [0, n). It loads all
 /// operands before it stores, so `to` may be one of them. Loads of `from` are aligned in all but short
-/// arrays: those that cross a cache line cost a fifth of the speed.
+/// arrays: those that cross a cache line cost a fifth of the speed. The kernel holds its constants by value; the
+/// loop has its own copy, whose address nobody has, so that they stay in registers.
 template <class Kernel, class To, class From, class... More>
 HWY_INLINE void transform(const Kernel& kernel, std::size_t n, std::size_t lanes, To* to, const From* from,
                           const More*... more) {
-  const auto some = [&](std::size_t i, std::size_t count) {
-    if (count == 0) return;
-    Step<To> result{};
-    kernel(result.data(), padded(from + i, count).data(), padded(more + i, count).data()...);
-    std::memcpy(to + i, result.data(), count * sizeof(To));
-  };
+  const Kernel own = kernel;
   std::size_t i = 0;
   if (n >= 64 * lanes) {
     const std::size_t beyond = reinterpret_cast<std::uintptr_t>(from) / sizeof(From) % lanes;
     i = beyond == 0 ? 0 : lanes - beyond;
-    some(0, i);
+    transform_few(kernel, i, to, from, more...);
   }
-  for (; i + lanes <= n; i += lanes) kernel(to + i, from + i, (more + i)...);
-  some(i, n - i);
+  for (; i + lanes <= n; i += lanes) own(to + i, from + i, (more + i)...);
+  transform_few(kernel, n - i, to + i, from + i, (more + i)...);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -26,33 +26,38 @@ void with_random_bits(const Kernel& kernel, std::size_t n, To* to, const float* 
   const hn::Rebind<std::uint16_t, Tag<Binary32>> half;
   if (random.words != nullptr)
     transform(
-        [&](To* code, const float* x, const std::uint32_t* word) { kernel(code, x, hn::LoadU(d, word)); }, n,
+        [=](To* code, const float* x, const std::uint32_t* word) { kernel(code, x, hn::LoadU(d, word)); }, n,
         hn::Lanes(d), to, from, random.words);
   else
     transform(
-        [&](To* code, const float* x, const std::uint16_t* upper) {
+        [=](To* code, const float* x, const std::uint16_t* upper) {
           kernel(code, x, hn::ShiftLeft<16>(hn::PromoteTo(d, hn::LoadU(half, upper))));
         },
         n, hn::Lanes(d), to, from, random.halves);
 }
 
+/// One step of narrow_by_integers.
+template <class To, class From, Decision decision, bool flush>
+struct NarrowByIntegers {
+  HWY_INLINE void operator()(typename To::Bits* code, const Hardware<From>* x, Vec<From> word) const {
+    const auto bits = hn::BitCast(Tag<From>(), hn::LoadU(hn::ScalableTag<Hardware<From>>(), x));
+    hn::StoreU(packed<To, From>(narrow(bits, word)), CodeTag<To, From>(), code);
+  }
+  Narrow<To, From, decision, flush> narrow;
+};
+
 template <class To, class From, Decision decision, bool flush>
 void narrow_by_integers(const Hardware<From>* from, typename To::Bits* to, std::size_t n,
                         const ArithmeticOptions& options, RandomBits random) {
-  using Code = typename To::Bits;
-  const Tag<From> d;
-  const Narrow<To, From, decision, flush> narrow(options);
-  const auto kernel = [&](Code* code, const Hardware<From>* x, Vec<From> word) {
-    const auto bits = hn::BitCast(d, hn::LoadU(hn::ScalableTag<Hardware<From>>(), x));
-    hn::StoreU(packed<To, From>(narrow(bits, word)), CodeTag<To, From>(), code);
-  };
+  const NarrowByIntegers<To, From, decision, flush> kernel{Narrow<To, From, decision, flush>(options)};
   if constexpr (decision == Decision::stochastic && std::is_same_v<From, Binary32>) {
-    if (random.words != nullptr || random.halves != nullptr)
-      return with_random_bits(kernel, n, to, from, random);
+    with_random_bits(kernel, n, to, from, random);
+  } else {
+    const Tag<From> d;
+    const Vec<From> same_word = hn::Set(d, options.random_bits);
+    transform([=](typename To::Bits* code, const Hardware<From>* x) { kernel(code, x, same_word); }, n,
+              hn::Lanes(d), to, from);
   }
-  const Vec<From> same_word = hn::Set(d, options.random_bits);
-  transform([&](Code* code, const Hardware<From>* x) { kernel(code, x, same_word); }, n, hn::Lanes(d), to,
-            from);
 }
 
 template <class To, class From, bool flush>
@@ -60,9 +65,8 @@ void narrow_in_direction(const Hardware<From>* from, typename To::Bits* to, std:
                          const ArithmeticOptions& options, RandomBits random) {
   switch (options.rounding) {
     case Rounding::nearest_even:
-      return narrow_by_integers<To, From, Decision::nearest_even, flush>(from, to, n, options, random);
     case Rounding::nearest_away:
-      return narrow_by_integers<To, From, Decision::nearest_away, flush>(from, to, n, options, random);
+      return narrow_by_integers<To, From, Decision::nearest, flush>(from, to, n, options, random);
     case Rounding::toward_zero:
     case Rounding::upward:
     case Rounding::downward:
@@ -77,7 +81,7 @@ template <int immediate>
 void narrow_by_instruction(const float* from, std::uint16_t* to, std::size_t n) {
   const hn::ScalableTag<float> d;
   const NarrowByInstruction<immediate> narrow;
-  transform([&](std::uint16_t* code,
+  transform([=](std::uint16_t* code,
                 const float* x) { hn::StoreU(narrow(hn::LoadU(d, x)), CodeTag<Binary16, Binary32>(), code); },
             n, hn::Lanes(d), to, from);
 }
@@ -87,7 +91,7 @@ void narrow_half_stochastically(const float* from, std::uint16_t* to, std::size_
   const hn::ScalableTag<float> d;
   const NarrowHalfStochastic narrow;
   with_random_bits(
-      [&](std::uint16_t* code, const float* x, Vec<Binary32> word) {
+      [=](std::uint16_t* code, const float* x, Vec<Binary32> word) {
         hn::StoreU(narrow(hn::LoadU(d, x), word), CodeTag<Binary16, Binary32>(), code);
       },
       n, to, from, random);
@@ -162,7 +166,7 @@ void widen_array(const typename From::Bits* from, float* to, std::size_t n) {
   const hn::ScalableTag<float> d;
   const Widen<From> widen;
   transform(
-      [&](float* x, const typename From::Bits* code) {
+      [=](float* x, const typename From::Bits* code) {
         hn::StoreU(widen(hn::LoadU(CodeTag<From, Binary32>(), code)), d, x);
       },
       n, hn::Lanes(d), to, from);

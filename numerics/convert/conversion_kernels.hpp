@@ -15,8 +15,8 @@ namespace fp16lab::conversion_detail {
 template <class F>
 using Hardware = std::conditional_t<std::is_same_v<F, Binary64>, double, float>;
 
-/// Random bits for each element of an FP32 array: words, or halves that go to the upper half of a word, or
-/// neither, and every element uses options.random_bits.
+/// Random bits for each element of an FP32 array that is rounded stochastically: words, or halves that go to the upper
+/// half of a word. An element of an FP64 array uses options.random_bits.
 struct RandomBits {
   const std::uint32_t* words = nullptr;
   const std::uint16_t* halves = nullptr;

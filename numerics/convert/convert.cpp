@@ -16,6 +16,7 @@ namespace {
 
 using conversion_detail::kernels;
 using conversion_detail::NarrowKernel;
+using conversion_detail::RandomBits;
 using conversion_detail::WidenKernel;
 
 /// SmallFloat holds exactly its bits.
@@ -33,8 +34,16 @@ void narrow_span(std::span<const Hardware> from, std::span<SmallFloat<To>> to,
                  const ArithmeticOptions& options, int threads) {
   check_arrays("narrow", threads, {{"source", from.size()}, {"destination", to.size()}});
   const auto run = std::get<NarrowKernel<To, From>>(kernels()).run;
+  const auto narrow_some = [&](std::size_t first, std::size_t count, RandomBits random = {}) {
+    run(from.data() + first, words_of(to) + first, count, options, random);
+  };
   for_each_chunk(from.size(), threads, [&](std::size_t first, std::size_t count) {
-    run(from.data() + first, words_of(to) + first, count, options, {});
+    if (!std::is_same_v<From, Binary32> || options.rounding != Rounding::stochastic)
+      return narrow_some(first, count);
+    std::array<std::uint32_t, 512> same_words;
+    same_words.fill(options.random_bits);
+    for (std::size_t i = 0; i < count; i += same_words.size())
+      narrow_some(first + i, std::min(same_words.size(), count - i), {.words = same_words.data()});
   });
 }
 

@@ -40,8 +40,9 @@ using CodeTag = hn::Rebind<typename To::Bits, Tag<From>>;
 /// leaves them undefined.
 inline constexpr bool long_shifts_give_zero = HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2;
 
-/// How the rounding directions differ as code: the three directed ones are one kernel with other constants.
-enum class Decision { nearest_even, nearest_away, directed, stochastic };
+/// How the rounding directions differ as code: the two nearest ones and the three directed ones are one kernel each
+/// with other constants.
+enum class Decision { nearest, directed, stochastic };
 
 /// `flush` false: options.flush_inputs and options.flush_results are known to be false.
 template <class To, class From, Decision decision, bool flush>
@@ -51,6 +52,7 @@ class Narrow {
   using Bits = typename From::Bits;
 
   static constexpr int word = 8 * sizeof(Bits);
+  static constexpr Bits half = Bits{1} << (word - 1);  ///< of a last place
   static constexpr int dropped = From::fraction_bits - To::fraction_bits;
   static constexpr bool same_exponents = To::exponent_bits == From::exponent_bits;
   /// From's exponent field of To's smallest normal number.
@@ -58,12 +60,14 @@ class Narrow {
   static_assert(dropped >= 1 && To::has_zero && To::emin >= From::emin && To::emax <= From::emax);
 
  public:
-  explicit Narrow(const ArithmeticOptions& options)
+  HWY_INLINE explicit Narrow(const ArithmeticOptions& options)
       : flush_inputs_below_(constant(options.flush_inputs ? From::min_normal : 0)),
         flush_results_below_(constant(options.flush_results ? To::min_normal : 0)),
         infinity_(constant(options.saturate ? To::max_finite : To::infinity)),
         positive_overflow_(constant(overflow(options, false))),
         negative_overflow_(constant(overflow(options, true))),
+        odd_last_place_(constant(options.rounding == Rounding::nearest_away ? 0 : 1)),
+        largest_below_(constant(half - (options.rounding == Rounding::nearest_away ? 1 : 0))),
         positive_away_(constant(options.rounding == Rounding::upward ? Bits(~Bits{0}) : Bits{0})),
         negative_away_(constant(options.rounding == Rounding::downward ? Bits(~Bits{0}) : Bits{0})) {}
 
@@ -75,11 +79,7 @@ class Narrow {
     if constexpr (flush) magnitude = hn::IfThenZeroElse(hn::Lt(magnitude, flush_inputs_below_), magnitude);
 
     const Cut cut = cut_at_last_place(magnitude);
-    V rounded = cut.kept;
-    if constexpr (decision == Decision::nearest_away)
-      rounded = hn::Add(rounded, hn::ShiftRight<word - 1>(cut.fraction));
-    else
-      rounded = hn::Sub(rounded, hn::VecFromMask(d, rounds_away(cut, magnitude, sign, random)));
+    V rounded = hn::Sub(cut.kept, hn::VecFromMask(d, rounds_away(cut, magnitude, sign, random)));
     rounded = hn::Add(rounded, cut.exponent);  // a carry out of the significand moves it up by one more
 
     if constexpr (decision == Decision::directed) {
@@ -151,9 +151,8 @@ class Narrow {
 
   HWY_INLINE hn::Mask<D> rounds_away(const Cut& cut, V magnitude, V sign, V random) const {
     const D d;
-    if constexpr (decision == Decision::nearest_even) {
-      const V lowest_kept = hn::And(cut.kept, constant(1));
-      return hn::Gt(hn::Add(cut.fraction, lowest_kept), constant(Bits{1} << (word - 1)));
+    if constexpr (decision == Decision::nearest) {
+      return hn::Gt(hn::Add(cut.fraction, hn::And(cut.kept, odd_last_place_)), largest_below_);
     } else if constexpr (decision == Decision::directed) {
       const V relevant = hn::And(cut.fraction, by_sign(sign, positive_away_, negative_away_));
       return hn::Ne(hn::Min(relevant, magnitude), hn::Zero(d));
@@ -167,6 +166,7 @@ class Narrow {
 
   V flush_inputs_below_, flush_results_below_;
   V infinity_, positive_overflow_, negative_overflow_;
+  V odd_last_place_, largest_below_;  ///< a tie goes away from zero where the last place is odd, or everywhere
   V positive_away_, negative_away_;
 };
 

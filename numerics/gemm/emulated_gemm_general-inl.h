@@ -29,6 +29,7 @@
 #include "hwy/highway.h"
 #include "numerics/gemm/emulated_gemm_pack-inl.h"
 #include "numerics/gemm/emulated_gemm_scales.hpp"
+#include "numerics/gemm/gemm_support.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace fp16lab::gemm_detail {
@@ -115,17 +116,15 @@ class GeneralTile {
         floor_(static_cast<std::int16_t>(std::clamp(tile.row->exponent_floor, -300, 400))) {}
 
   void run() {
-    if (!t_.row->joined) {
-      const auto step = static_cast<std::size_t>(t_.row->block_size);
-      for (std::size_t k = 0; k < t_.depth; k += step) run_block(k, std::min(step, t_.depth - k), t_.tile);
-      return;
-    }
+    const bool joined = t_.row->joined;
+    const std::size_t step = joined ? group / 2 : static_cast<std::size_t>(t_.row->block_size);
+    const std::size_t depth = joined ? round_up(t_.depth, group) : t_.depth;
     HWY_ALIGN float partial[row_block * panel_columns];
-    for (std::size_t k = 0; k < t_.depth; k += group) {
-      std::fill_n(partial, t_.rows * panel_columns, 0.0f);
-      run_block(k, group / 2, partial);
-      run_block(k + group / 2, group / 2, partial);
-      join(partial);
+    for (std::size_t k = 0; k < depth; k += step) {
+      const bool second = k % group != 0;
+      if (joined && !second) std::fill_n(partial, t_.rows * panel_columns, 0.0f);
+      run_block(k, std::min(step, depth - k), joined ? partial : t_.tile);
+      if (joined && second) join(partial);
     }
   }
 

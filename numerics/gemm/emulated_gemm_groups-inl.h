@@ -40,11 +40,7 @@ HWY_BEFORE_NAMESPACE();
 namespace fp16lab::gemm_detail {
 namespace HWY_NAMESPACE {
 
-#if HWY_TARGET <= HWY_AVX3 || HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_SSE4 || HWY_TARGET == HWY_SSSE3
-constexpr bool has_halves = true;
-#else
-constexpr bool has_halves = false;
-#endif
+constexpr bool has_halves = HWY_ARCH_X86 && HWY_TARGET <= HWY_SSE4;
 
 /// `sum` with the four products of bytes of each lane, unsigned ones of a with signed ones of b. With halves each half
 /// of a lane has two of them; `joined` makes one sum of all.
@@ -53,7 +49,7 @@ HWY_INLINE VInt add_products(VInt sum, VInt a, VInt b) {
   return VInt{_mm512_add_epi16(sum.raw, _mm512_maddubs_epi16(a.raw, b.raw))};
 #elif HWY_TARGET == HWY_AVX2
   return VInt{_mm256_add_epi16(sum.raw, _mm256_maddubs_epi16(a.raw, b.raw))};
-#elif HWY_TARGET == HWY_SSE4 || HWY_TARGET == HWY_SSSE3
+#elif HWY_TARGET == HWY_SSE4
   return VInt{_mm_add_epi16(sum.raw, _mm_maddubs_epi16(a.raw, b.raw))};
 #else
   const auto add = [&](VInt left, VInt right)
@@ -71,7 +67,7 @@ HWY_INLINE VInt joined(VInt sum) {
   return VInt{_mm512_madd_epi16(sum.raw, _mm512_set1_epi16(1))};
 #elif HWY_TARGET == HWY_AVX2
   return VInt{_mm256_madd_epi16(sum.raw, _mm256_set1_epi16(1))};
-#elif HWY_TARGET == HWY_SSE4 || HWY_TARGET == HWY_SSSE3
+#elif HWY_TARGET == HWY_SSE4
   return VInt{_mm_madd_epi16(sum.raw, _mm_set1_epi16(1))};
 #else
   return sum;

@@ -51,6 +51,7 @@
 
 #include "hwy/highway.h"
 #include "numerics/gemm/emulated_gemm_pack-inl.h"
+#include "numerics/gemm/gemm_support.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace fp16lab::gemm_detail {
@@ -67,7 +68,7 @@ HWY_INLINE VInt truncate(VFloat x) {
   return VInt{_mm512_cvttps_epi32(x.raw)};
 #elif HWY_TARGET == HWY_AVX2
   return VInt{_mm256_cvttps_epi32(x.raw)};
-#elif HWY_TARGET == HWY_SSE4 || HWY_TARGET == HWY_SSSE3
+#elif HWY_TARGET == HWY_SSE4
   return VInt{_mm_cvttps_epi32(x.raw)};
 #else
   return hn::ConvertTo(DInt(), x);
@@ -331,16 +332,14 @@ bool run_blocks(const EmulatedTile& t) {
   const DFloat df;
   const Rule rule(*t.row, adds);
   auto largest = hn::Zero(df);  // magnitude of an FP16 accumulator
-  if (!t.row->joined) {
-    for (std::size_t k = 0; k < t.depth; k += L) run_block<L, output, adds>(t, k, rule, t.tile, largest);
-  } else {
-    HWY_ALIGN float partial[row_block * panel_columns];
-    for (std::size_t k = 0; k < t.depth; k += 2 * L) {
-      std::fill_n(partial, t.rows * panel_columns, 0.0f);
-      run_block<L, output, adds>(t, k, rule, partial, largest);
-      run_block<L, output, adds>(t, k + L, rule, partial, largest);
-      join<output>(partial, t.rows * panel_columns, rule, t.tile, largest);
-    }
+  const bool joined = t.row->joined;
+  HWY_ALIGN float partial[row_block * panel_columns];
+  const std::size_t depth = joined ? round_up(t.depth, 2 * L) : t.depth;
+  for (std::size_t k = 0; k < depth; k += L) {  // one call: run_block is inlined, and is most of what is compiled
+    const bool second = k % (2 * L) != 0;
+    if (joined && !second) std::fill_n(partial, t.rows * panel_columns, 0.0f);
+    run_block<L, output, adds>(t, k, rule, joined ? partial : t.tile, largest);
+    if (joined && second) join<output>(partial, t.rows * panel_columns, rule, t.tile, largest);
   }
   constexpr float beyond_half = 2.0f * static_cast<float>(1 << Binary16::emax);
   return hn::AllTrue(df, hn::Lt(largest, hn::Set(df, beyond_half)));
