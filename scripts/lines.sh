@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-budget=248640
+budget=248670
 
 case "${1:-}" in
   '') ;;

@@ -11,6 +11,7 @@
 #include <type_traits>
 
 #include "numerics/convert/convert.hpp"
+#include "numerics/elementary/exponential.hpp"
 #include "numerics/platform/for_each_chunk.hpp"
 #include "numerics/platform/vector_clones.hpp"
 #include "numerics/text/nearest_name.hpp"
@@ -326,9 +327,15 @@ FP16LAB_VECTOR_CLONES void add_losses(const float* values, const std::uint8_t* c
   });
 }
 
-float headroom_of(std::uint32_t greatest, const Rule& rule) {
-  const float most = float_from_bits(greatest);
-  return most > 0 && std::isfinite(most) ? std::log2(rule.top() / most) : NAN;
+/// `greatest` as in add_losses. The logarithm is ours: those of C libraries differ in bits. A loop without branches.
+FP16LAB_VECTOR_CLONES void put_headrooms(const std::uint32_t* greatest, float top, std::size_t blocks,
+                                         BlockLoss* losses) {
+  FP16LAB_INDEPENDENT_ITERATIONS
+  for (std::size_t i = 0; i < blocks; ++i) {
+    const std::uint32_t headroom = bits_of(log2_f32(top / float_from_bits(greatest[i])));
+    losses[i].headroom = float_from_bits(elementary_detail::select(
+        greatest[i] - 1 < Binary32::infinity - 1, headroom, std::uint32_t{Binary32::canonical_nan}));
+  }
 }
 
 /// Runs of `width` values, times their scale and that of the tensor.
@@ -518,7 +525,7 @@ float quantize(const Quantizer& quantizer, MatrixSize size, std::span<const floa
                         bits_of(rule.first_beyond()), losses.data() + block, greatest.data() + block);
         },
         [&](std::size_t block, std::size_t end) {
-          for (; block < end; ++block) losses[block].headroom = headroom_of(greatest[block], rule);
+          put_headrooms(greatest.data() + block, rule.top(), end - block, losses.data() + block);
         });
   });
   return rule.tensor_scale();

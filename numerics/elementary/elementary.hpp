@@ -7,7 +7,7 @@
 // fused multiply-add. No function branches, so loops over them vectorise; the one exception is sin and cos,
 // which take another path where |x| >= 2^20. Everything is constexpr.
 //
-//   exponential.hpp             exp_f32, sigmoid_f32, tanh_f32, log_f32, log1p_f32
+//   exponential.hpp             exp_f32, sigmoid_f32, tanh_f32, log_f32, log2_f32, log1p_f32
 //   error_function.hpp          erf_f32, gelu_f32, gelu_tanh_f32
 //   reciprocal_square_root.hpp  rsqrt_f32
 //   trigonometric.hpp           sin_f32, cos_f32

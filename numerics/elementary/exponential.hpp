@@ -1,4 +1,4 @@
-// exp, log, log1p, and two functions of exp alone: the logistic function and the hyperbolic tangent.
+// exp, log, log2, log1p, and two functions of exp alone: the logistic function and the hyperbolic tangent.
 #pragma once
 
 #include <cstdint>
@@ -131,6 +131,20 @@ FP16LAB_HD constexpr double logarithm(double n, double f) {
   return n * ln2_high + (n * ln2_low + log_1_plus_f);
 }
 
+/// `log_of(n, f)` of x = 2^n (1 + f), rounded to FP32; a logarithm's own values elsewhere.
+template <class LogOf>
+FP16LAB_HD constexpr float logarithm_of(float x, const LogOf& log_of) {
+  const std::uint32_t bits = bits_of(x);
+  const std::uint32_t magnitude = bits & Binary32::magnitude_mask;
+  const BalancedBinade binade =
+      balanced_binade(float_from_bits(magnitude));  // FP32 subnormals are normal there
+  std::uint32_t result = bits_of(static_cast<float>(log_of(binade.n, binade.fraction - 1.0)));
+  result = select(magnitude == Binary32::infinity, Binary32::infinity, result);
+  result = select(bits > Binary32::infinity, Binary32::canonical_nan, result);  // NaN, or the sign bit is set
+  result = select(magnitude == 0, Binary32::sign_mask | Binary32::infinity, result);
+  return float_from_bits(result);
+}
+
 }  // namespace elementary_detail
 
 /// Natural logarithm rounded to FP32. Error below 0.5 + 2^-27 ulp, subnormal arguments included.
@@ -139,16 +153,22 @@ FP16LAB_HD constexpr double logarithm(double n, double f) {
 /// Bound: that of logarithm(), f = fraction - 1 being exact: below 4u = 2^-51, which is 2^-27 ulp.
 /// Measured: largest error 0.500000001 ulp, 5 results not correctly rounded.
 FP16LAB_HD constexpr float log_f32(float x) {
-  using namespace elementary_detail;
-  const std::uint32_t bits = bits_of(x);
-  const std::uint32_t magnitude = bits & Binary32::magnitude_mask;
-  const BalancedBinade binade =
-      balanced_binade(float_from_bits(magnitude));  // FP32 subnormals are normal there
-  std::uint32_t result = bits_of(static_cast<float>(logarithm(binade.n, binade.fraction - 1.0)));
-  result = select(magnitude == Binary32::infinity, Binary32::infinity, result);
-  result = select(bits > Binary32::infinity, Binary32::canonical_nan, result);  // NaN, or the sign bit is set
-  result = select(magnitude == 0, Binary32::sign_mask | Binary32::infinity, result);
-  return float_from_bits(result);
+  return elementary_detail::logarithm_of(
+      x, [](double n, double f) { return elementary_detail::logarithm(n, f); });
+}
+
+/// Binary logarithm rounded to FP32, exact for powers of two. Error below 0.5 + 2^-26 ulp, subnormal arguments included.
+/// Where log_f32 has no finite result it has the same.
+///
+/// Bound: log(1 + f) has a relative error below 2.4u, 1/ln 2 and the product below u each: 4.4u, which counts in full for
+/// n = 0, where nothing is added to it. Otherwise the product is at most half, as the result is at least, and the sum
+/// rounds by u: below 6u < 2^-50, which is 2^-26 ulp.
+/// Measured: largest error 0.499999995 ulp, every result correctly rounded.
+FP16LAB_HD constexpr float log2_f32(float x) {
+  return elementary_detail::logarithm_of(x, [](double n, double f) {
+    constexpr double per_ln2 = 0x1.71547652b82fep0;
+    return n + elementary_detail::logarithm(0.0, f) * per_ln2;
+  });
 }
 
 /// log(1 + x) rounded to FP32. Error below 0.5 + 2^-27 ulp, subnormal arguments and results included.

@@ -27,22 +27,35 @@ ScaleTable table_of() {
   return table;
 }
 
+const std::uint8_t& code_at(const PartCodes& part, std::size_t line, std::size_t k) {
+  return part
+      .codes[static_cast<std::int64_t>(line) * part.line_step + static_cast<std::int64_t>(k) * part.step];
+}
+
 /// The exponents of a part's scales that are not zero, and whether all scales can be multiplied in.
 class Limits {
  public:
-  /// `is_zero()` says whether all elements of the block are.
+  /// `is_zero(line, k)` says whether an element is.
   template <class IsZero>
-  void see(const ScaleTable& table, std::uint8_t code, const IsZero& is_zero) {
-    const int exponent = table.exponents[code];
-    if (exponent == ScaleTable::zero_exponent) return;
-    if (std::isnan(table.values[code])) {
-      possible = false;
-    } else if (exponent < -most_exponent || exponent > most_exponent) {
-      possible = possible && is_zero();
-    } else {
-      smallest = std::min(smallest, exponent);
-      largest = std::max(largest, exponent);
-    }
+  Limits(const KernelRow& row, const PartCodes& scales, std::size_t lines, std::size_t depth,
+         const IsZero& is_zero) {
+    const ScaleTable& table = scale_table(row.scales.format);
+    const auto block = static_cast<std::size_t>(row.scales.block);
+    for (std::size_t k = 0; k < depth; k += block)
+      for (std::size_t line = 0; line < lines; ++line) {
+        const std::uint8_t code = code_at(scales, line, k / block);
+        const int exponent = table.exponents[code];
+        if (exponent == ScaleTable::zero_exponent) continue;
+        if (std::isnan(table.values[code])) {
+          possible = false;
+        } else if (exponent < -most_exponent || exponent > most_exponent) {
+          for (std::size_t i = k; i < std::min(k + block, depth); ++i)
+            possible = possible && is_zero(line, i);
+        } else {
+          smallest = std::min(smallest, exponent);
+          largest = std::max(largest, exponent);
+        }
+      }
   }
 
   void widen(ExponentRange& range) const {
@@ -76,11 +89,6 @@ Factor factor_of(const ScaleTable& table, std::uint8_t code) {
   return {static_cast<float>(table.values[code]), exponent};
 }
 
-const std::uint8_t& code_at(const PartCodes& part, std::size_t line, std::size_t k) {
-  return part
-      .codes[static_cast<std::int64_t>(line) * part.line_step + static_cast<std::int64_t>(k) * part.step];
-}
-
 constexpr std::int8_t moved(std::int8_t exponent, int by) {
   return exponent == zero_byte ? zero_byte : static_cast<std::int8_t>(exponent + by);
 }
@@ -105,14 +113,9 @@ ExponentRange scale_groups(const KernelRow& row, const PartCodes& scales, const 
                            std::size_t lines, std::size_t depth, std::size_t width, std::int32_t* integers) {
   const ScaleTable& table = scale_table(row.scales.format);
   const auto block = static_cast<std::size_t>(row.scales.block);
-  Limits limits;
-  for (std::size_t k = 0; k < depth; k += block)
-    for (std::size_t line = 0; line < lines; ++line)
-      limits.see(table, code_at(scales, line, k / block), [&] {
-        for (std::size_t i = k; i < std::min(k + block, depth); ++i)
-          if ((code_at(elements, line, i) & Fp4E2M1::magnitude_mask) != 0) return false;
-        return true;
-      });
+  const Limits limits(row, scales, lines, depth, [&](std::size_t line, std::size_t k) {
+    return (code_at(elements, line, k) & Fp4E2M1::magnitude_mask) == 0;
+  });
   const ExponentRange range = limits.range();
   constexpr int too_far_apart = 24;  // FastTiles::of_groups refuses them
   if (!limits.possible || range.largest - range.smallest >= too_far_apart) return range;
@@ -131,32 +134,24 @@ void scale_packed_a(const KernelRow& row, const PartCodes& scales, std::size_t l
                     float* values, std::uint32_t* exponents, ExponentRange& range) {
   const ScaleTable& table = scale_table(row.scales.format);
   const auto block = static_cast<std::size_t>(row.scales.block);
-  // visit(code, place, count): elements of one row and block that are neighbours in memory
-  const auto for_each_run = [&](const auto& visit) {
-    for (std::size_t line = 0; line < lines; ++line)
-      for (std::size_t k = 0; k < depth;) {
-        const std::size_t count = std::min(block - k % block, group - k % group);
-        visit(code_at(scales, line, k / block), k / group * group * row_block + line * group + k % group,
-              count);
-        k += count;
-      }
+  const auto place_of = [](std::size_t line, std::size_t k) {
+    return k / group * group * row_block + line * group + k % group;
   };
-  Limits limits;
-  for_each_run([&](std::uint8_t code, std::size_t place, std::size_t count) {
-    limits.see(table, code, [&] {
-      return std::all_of(values + place, values + place + count, [](float x) { return x == 0; });
-    });
-  });
+  const Limits limits(row, scales, lines, depth,
+                      [&](std::size_t line, std::size_t k) { return values[place_of(line, k)] == 0; });
   if (!limits.possible) return;
-  for_each_run([&](std::uint8_t code, std::size_t place, std::size_t count) {
-    const Factor factor = factor_of(table, code);
-    for (std::size_t i = place; i < place + count; ++i) values[i] *= factor.value;
-    if (factor.exponent == 0 || factor.value == 0) return;
-    for (std::size_t i = place; i < place + count; ++i)
-      exponents[i] =
-          static_cast<std::uint8_t>(moved(static_cast<std::int8_t>(exponents[i] & 0xff), factor.exponent)) *
-          std::uint32_t{0x01010101};
-  });
+  for (std::size_t line = 0; line < lines; ++line)
+    for (std::size_t k = 0, count = 0; k < depth; k += count) {  // neighbours in memory, of one block
+      count = std::min(block - k % block, group - k % group);
+      const Factor factor = factor_of(table, code_at(scales, line, k / block));
+      const std::size_t place = place_of(line, k);
+      for (std::size_t i = place; i < place + count; ++i) values[i] *= factor.value;
+      if (factor.exponent == 0 || factor.value == 0) continue;
+      for (std::size_t i = place; i < place + count; ++i)
+        exponents[i] =
+            static_cast<std::uint8_t>(moved(static_cast<std::int8_t>(exponents[i] & 0xff), factor.exponent)) *
+            std::uint32_t{0x01010101};
+    }
   limits.widen(range);
 }
 
@@ -164,14 +159,8 @@ void scale_packed_b(const KernelRow& row, const PartCodes& scales, std::size_t l
                     std::size_t width, float* values, std::int8_t* exponents, ExponentRange& range) {
   const ScaleTable& table = scale_table(row.scales.format);
   const auto block = static_cast<std::size_t>(row.scales.block);
-  Limits limits;
-  for (std::size_t k = 0; k < depth; k += block)
-    for (std::size_t line = 0; line < lines; ++line)
-      limits.see(table, code_at(scales, line, k / block), [&] {
-        for (std::size_t i = k; i < std::min(k + block, depth); ++i)
-          if (values[i * width + line] != 0) return false;
-        return true;
-      });
+  const Limits limits(row, scales, lines, depth,
+                      [&](std::size_t line, std::size_t k) { return values[k * width + line] == 0; });
   if (!limits.possible) return;
   float factors[max_columns] = {};
   int added[max_columns] = {};

@@ -8,7 +8,7 @@
 
 namespace fp16lab::test {
 
-enum class Elementary { exp, log, log1p, tanh, sigmoid, rsqrt, erf, gelu, gelu_tanh, sin, cos };
+enum class Elementary { exp, log, log2, log1p, tanh, sigmoid, rsqrt, erf, gelu, gelu_tanh, sin, cos };
 
 /// to[i] = function(from[i]), in a loop that the compiler may vectorise.
 inline void apply(Elementary function, const float* from, float* to, std::size_t n) {
@@ -20,6 +20,8 @@ inline void apply(Elementary function, const float* from, float* to, std::size_t
       return each([](float x) { return exp_f32(x); });
     case Elementary::log:
       return each([](float x) { return log_f32(x); });
+    case Elementary::log2:
+      return each([](float x) { return log2_f32(x); });
     case Elementary::log1p:
       return each([](float x) { return log1p_f32(x); });
     case Elementary::tanh:

@@ -33,6 +33,8 @@ constexpr ElementaryProperties elementary_properties[] = {
      one_bits, one_bits, infinity_bits, 0, everywhere},
     {"log_f32", 0.5 + 0x1p-27, 0x3c048cf05f5a8e25, Elementary::log, Symmetry::none, Direction::rising,
      0xff800000, 0xff800000, infinity_bits, nan_bits, 0},
+    {"log2_f32", 0.5 + 0x1p-26, 0xbb084cdc77605113, Elementary::log2, Symmetry::none, Direction::rising, 0xff800000,
+     0xff800000, infinity_bits, nan_bits, 0},
     {"log1p_f32", 0.5 + 0x1p-27, 0xb757c82dc3b4dbcb, Elementary::log1p, Symmetry::none, Direction::rising, 0,
      sign_bit, infinity_bits, nan_bits, -1},
     {"tanh_f32", 0.5 + 0x1p-26, 0x9687aac9d6376d26, Elementary::tanh, Symmetry::odd, Direction::rising, 0,

@@ -55,6 +55,9 @@ void evaluate(Elementary function, mpfr_ptr result, mpfr_ptr x, mpfr_ptr scratch
     case Elementary::log:
       mpfr_log(result, x, MPFR_RNDN);
       return;
+    case Elementary::log2:
+      mpfr_log2(result, x, MPFR_RNDN);
+      return;
     case Elementary::log1p:
       mpfr_log1p(result, x, MPFR_RNDN);
       return;
@@ -110,6 +113,8 @@ double library_value(Elementary function, float x) {
       return std::exp(wide);
     case Elementary::log:
       return std::log(wide);
+    case Elementary::log2:
+      return std::log2(wide);
     case Elementary::log1p:
       return std::log1p(wide);
     case Elementary::tanh:

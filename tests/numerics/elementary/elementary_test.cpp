@@ -39,6 +39,8 @@ TEST(Elementary, SpecialValues) {
 TEST(Elementary, KnownValues) {  // by mpmath with 300 bits
   EXPECT_EQ(exp_f32(1.0f), 2.71828182845904524f);
   EXPECT_EQ(log_f32(2.0f), 0.69314718055994531f);
+  EXPECT_EQ(log2_f32(10.0f), 3.32192809488736235f);
+  EXPECT_EQ(log2_f32(0x1p-149f), -149);
   EXPECT_EQ(log1p_f32(1.0f), 0.69314718055994531f);
   EXPECT_EQ(log1p_f32(0.5f), 0.40546510810816438f);
   EXPECT_EQ(log1p_f32(-0.5f), -0.69314718055994531f);

@@ -114,6 +114,7 @@ TEST(SharedFunctionsOnDevice, ElementaryFunctions) {
   };
   expect_strided("exp", Of<exp_f32>{});
   expect_strided("log", Of<log_f32>{});
+  expect_strided("log2", Of<log2_f32>{});
   expect_strided("log1p", Of<log1p_f32>{});
   expect_strided("tanh", Of<tanh_f32>{});
   expect_strided("sigmoid", Of<sigmoid_f32>{});
