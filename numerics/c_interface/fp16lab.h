@@ -63,8 +63,8 @@ const char* fp16lab_version(void);
 const char* fp16lab_last_error(void);
 
 /* to[i * to_stride] = from[i * from_stride] rounded to a format narrower than f32. NaN becomes the canonical
- * NaN, and what overflows infinity (where there is none, NaN, and where there is no NaN, the largest number
- * for both), or the largest number where the rounding says so. Scales take the magnitude. */
+ * NaN, and what overflows infinity (where there is none, NaN with the sign, and where there is no NaN, the largest
+ * number for both), or the largest number where the rounding says so. Scales take the magnitude. */
 int fp16lab_round(int to_format, int rounding, const float* from, ptrdiff_t from_stride, void* to,
                   ptrdiff_t to_stride, size_t count);
 /* The same of FP64 numbers: one rounding. */
@@ -74,8 +74,8 @@ int fp16lab_round_f64(int to_format, int rounding, const double* from, ptrdiff_t
 int fp16lab_widen(int from_format, const void* from, ptrdiff_t from_stride, float* to, ptrdiff_t to_stride,
                   size_t count);
 
-/* d = *c (+) a[0] b[0] (+) a[1] b[1] ... as one row of a tensor core computes it, block by block ("hopper";
- * `fp16lab list` names them; or a chip, "h100"). c and d have the format `accumulator`, f32 or f16; c may be
+/* d = *c (+) a[0] b[0] (+) a[1] b[1] ... as one row of a tensor core computes it, block by block ("hopper",
+ * or a chip, "h100"; the error of an unknown name has all). c and d have the format `accumulator`, f32 or f16; c may be
  * null: +0. */
 int fp16lab_dot(const char* tensor_core, int accumulator, int a_format, const void* a, ptrdiff_t a_stride,
                 int b_format, const void* b, ptrdiff_t b_stride, size_t k, const void* c, void* d);

@@ -1,7 +1,7 @@
 // Conversions between formats, scalar (the definition) and array (fast, same bits).
 //
-// NaNs: every conversion that yields a NaN yields the target format's canonical NaN, like NVIDIA's cvt and
-// unlike F16C, which keeps sign and payload. Infinities and signed zeros are preserved.
+// NaNs: a NaN becomes the target format's canonical NaN, as by NVIDIA's cvt and unlike F16C, which keeps sign and payload;
+// overflow in a format without infinities becomes its NaN with the sign. Infinities and signed zeros are preserved.
 #pragma once
 
 #include <cstdint>
@@ -45,7 +45,7 @@ FP16LAB_HD constexpr float widen(SmallFloat<From> x) {
 //
 // TensorFloat32 codes are 19 bits in a 32-bit word; the register that tensor cores read is code << 13.
 
-/// to[i] = convert<To>(from[i], options). With Rounding::stochastic every element uses options.random_bits.
+/// to[i] = convert<To>(from[i], options). Rounding::stochastic: all use options.random_bits, by default 0, which truncates.
 template <class To>
 void narrow(std::span<const float> from, std::span<SmallFloat<To>> to, const ArithmeticOptions& options = {},
             int threads = 1);

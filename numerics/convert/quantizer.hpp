@@ -30,7 +30,7 @@ enum class ScaleRule : std::uint8_t {
   ceil,   ///< 2^ceil(log2 amax) / 2^e: torchao
   even,   ///< amax rounded to the element's precision, ties away from zero, then floor: torchao
   rceil,  ///< amax / top, rounded up to a power of two: cuBLAS, Transformer Engine; x is x * (1 / scale)
-  // UE4M3 under one scale of the tensor (NVFP4), or FP32.
+  // UE4M3 under one scale of the tensor (NVFP4), or FP32: amax / top, in the order of operations of the library.
   te,            ///< Transformer Engine
   te_pow2,       ///< the same with FP32 scales cut to powers of two, as its block scaling does
   torchao,       ///< torchao; its FP32 scales are made in FP64 and rounded once
@@ -70,8 +70,8 @@ struct Quantizer {
   MatrixSize scales_of(MatrixSize size) const;
 };
 
-/// mxfp8, mxfp8-e5m2, mxfp6-e3m2, mxfp6-e2m3, mxfp4, nvfp4, nvfp4-2d, fp8-1x128, fp8-128x128, fp8-row,
-/// fp8-tensor, fp8-tensor-e5m2.
+/// mxfp8, mxfp8-e5m2, mxfp6-e3m2, mxfp6-e2m3, mxfp4 (blocks of 1 x 32), nvfp4 (1 x 16), nvfp4-2d (16 x 16), fp8-1x128,
+/// fp8-128x128, fp8-row (a row), fp8-tensor and fp8-tensor-e5m2 (all).
 std::span<const Quantizer> quantizers();
 /// The one of this name; std::invalid_argument with the known names otherwise.
 const Quantizer& quantizer(std::string_view name);
@@ -81,21 +81,21 @@ std::span<const ScaleRule> rules_of(DType scale);
 /// What one block lost.
 struct BlockLoss {
   std::uint32_t made_zero = 0;  ///< non-zero numbers whose code is a zero
-  std::uint32_t saturated = 0;  ///< finite numbers that round beyond the largest code, which they became
-  /// log2 of (largest code * scale / amax): how far amax is below the top, negative where it saturates.
-  /// NaN for a block of zeros, or with Inf or NaN.
+  std::uint32_t saturated = 0;  ///< finite numbers that round beyond the largest code (not to it), which they became
+  /// log2 of (largest code * scale of the block * scale of the tensor / amax): how far amax is below the top. Negative
+  /// where it is above it, and rounds down to it or saturates. NaN for a block of zeros, or with Inf or NaN.
   float headroom = 0;
 };
 
 /// What the blocks of tensors lost together.
 struct QuantizerLoss {
-  std::uint64_t values = 0, made_zero = 0, saturated = 0;
+  std::uint64_t values = 0, made_zero = 0, saturated = 0;  ///< of `values` elements
   std::uint64_t blocks = 0;            ///< with a headroom: neither zeros alone, nor with Inf or NaN
   std::uint64_t saturated_blocks = 0;  ///< in which a number saturated
   double least_headroom = std::numeric_limits<double>::infinity(), headroom_sum = 0;  ///< of `blocks`
   float amax = 0;  ///< the greatest magnitude, infinities included; NaN is left out
 
-  void add(const BlockLoss& loss);
+  void add(const BlockLoss& loss);  ///< all but `values` and `amax`, which the caller knows
   QuantizerLoss& operator+=(const QuantizerLoss& other);
 };
 

@@ -45,10 +45,10 @@ struct FormatConstants {
   int exponent_of_min_subnormal;
 
   std::uint64_t sign_mask, magnitude_mask, fraction_mask, exponent_mask, max_finite;
-  /// The one NaN that fp16lab stores: positive, all fraction bits set, as NVIDIA hardware produces it. Where
-  /// the format has none, the largest number (PTX ISA, cvt to e2m1, e2m3 and e3m2).
+  /// The NaN that fp16lab stores for NaN: positive, all fraction bits set, as NVIDIA hardware produces it. Where
+  /// the format has none, the largest number (PTX ISA, cvt to e2m1, e2m3 and e3m2). Overflow's: `infinity`.
   std::uint64_t canonical_nan;
-  /// What overflow stores. Formats without infinities store their NaN instead (OFP8, non-saturating mode).
+  /// What overflow stores, with its sign. Without infinities it is the format's NaN (OFP8, non-saturating mode).
   std::uint64_t infinity;
   std::uint64_t min_normal;
   std::uint64_t min_subnormal;  ///< the smallest number above zero

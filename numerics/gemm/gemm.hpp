@@ -64,7 +64,7 @@ void pack_b(const TensorCoreModel& model, GemmShape shape, const Operand& b, std
 ///
 /// A and B hold numbers of any operand format (dtype.hpp), float being TF32 registers, whose low 13 bits are
 /// ignored; C and D hold float or Float16. `model` must have these operands and accumulate in D's type. Rows
-/// with block scales need strided_gemm.hpp.
+/// with block scales need strided_gemm.hpp, and what quantize left quantized_gemm.hpp.
 /// `c` may be null (accumulators start at +0), may equal `d`, and shares `ldd`. A and B must not overlap D. k
 /// == 0 copies C, or writes +0. Throws std::invalid_argument on formats and parameters that the model does
 /// not have, negative sizes or too small leading dimensions. With `packed_b`, what pack_b left of b, no

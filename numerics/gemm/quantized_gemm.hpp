@@ -10,8 +10,8 @@
 
 namespace fp16lab {
 
-/// What quantize left of a matrix, K along its columns: a row of A, or a column of B. Of blocks with several
-/// rows, the last ones may have fewer, such as 10 of 128.
+/// What quantize left of a matrix whose rows run along K: those of A, or those of B transposed, (n, k). Of blocks with
+/// several rows, the last ones may have fewer, such as 10 of 128.
 struct QuantizedMatrix {
   Quantizer quantizer;
   MatrixSize size;
@@ -20,10 +20,9 @@ struct QuantizedMatrix {
   float tensor_scale = 1;
 };
 
-/// The row that multiplies these, where `name` names none ("") the usual one: blackwell-mxf4nvf4 for E2M1 with
-/// block scales, else blackwell-mxf8f6f4, which a Blackwell chip or generation stands for too; hopper-wgmma for
-/// FP32 scales. std::invalid_argument: scales of two
-/// kinds, or a row without these operands.
+/// The row of this name that multiplies these. "", with block scales also a Blackwell chip or generation, is the usual
+/// one: blackwell-mxf4nvf4 for E2M1 with block scales, blackwell-mxf8f6f4 for others, hopper-wgmma for FP32 scales.
+/// std::invalid_argument: scales of two kinds, or a row without these operands.
 const TensorCoreModel& row_of_quantized(const Quantizer& a, const Quantizer& b, std::string_view name = {});
 
 /// D (a.size.rows x b.size.rows, row-major) = A B^T.

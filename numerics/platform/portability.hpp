@@ -22,7 +22,7 @@
 #error "fp16lab: its headers need C++20 (-std=c++20)"
 #endif
 #if defined(__FAST_MATH__) || defined(__ASSOCIATIVE_MATH__) || defined(__RECIPROCAL_MATH__) || \
-    (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__)
+    (defined(__NO_SIGNED_ZEROS__) && !defined(__clang__)) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__)
 #error "fp16lab: C++ headers refuse -ffast-math and its parts, which change bits; use fp16lab.h in this file"
 #endif
 #if defined(__clang__)

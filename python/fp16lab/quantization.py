@@ -65,7 +65,7 @@ class Quantized:
     for each block: the array's shape with the blocks along `axis`, or (rows, columns) of blocks. tensor_scale: NVFP4's
     second scale, else 1. made_zero, saturated: of each block, how many non-zero numbers became 0, and how many
     rounded beyond the largest code, which they became. headroom: log2(largest code * scale / amax): how far each block's
-    greatest magnitude is below the top, negative where it saturates, NaN where there is none.
+    greatest magnitude is below the top, negative where it is above it, NaN where there is none.
     """
 
     quantizer: Quantizer

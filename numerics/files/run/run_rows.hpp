@@ -147,7 +147,7 @@ struct RecipeRow {
   FP16LAB_FIELD(std::uint64_t, saturated_blocks, 0, "in which a number saturated");
   FP16LAB_FIELD(std::optional<double>, least_headroom, {},
                 "binades by which the greatest magnitude of a block is below the largest code times the "
-                "scale; negative where it saturates",
+                "scale; negative where it is above it",
                 .unit = "binades");
   FP16LAB_FIELD(std::optional<double>, mean_headroom, {}, "the same, mean over the blocks",
                 .unit = "binades");
