@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-budget=248670
+budget=248672
 
 case "${1:-}" in
   '') ;;

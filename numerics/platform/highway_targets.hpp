@@ -1,8 +1,8 @@
 // Which instruction sets Highway generates for this project. Include before any other Highway header.
 //
 // On x86 they are SSE4, AVX2, AVX-512 (HWY_AVX3) and what every processor has; each more is ten seconds of compiling.
-// SSSE3's are for processors before 2010 (to Highway SSE4 is SSE4.2 with AES), and the sets that newer Highways add have
-// instructions that no loop here uses. Vectors are kept in arrays, which sizeless types do not allow: ARM machines use
+// SSSE3's are for processors before 2010 (to Highway SSE4 is SSE4.2 with AES), and the sets that newer Highways add were
+// never measured here. Vectors are kept in arrays, which sizeless types do not allow: ARM machines use
 // NEON.
 #pragma once
 

@@ -96,7 +96,8 @@ done
 
 # C++ headers refuse -ffast-math and its parts in one line that says why; fp16lab.h does not. What clang does not report is
 # switched off.
-for flags in -Ofast '-Ofast -fno-finite-math-only' '-O2 -funsafe-math-optimizations' '-O2 -ffinite-math-only' '-O2 -fno-signed-zeros'; do
+for flags in -Ofast '-Ofast -fno-finite-math-only' '-O2 -funsafe-math-optimizations' '-O2 -ffinite-math-only' '-O2 -fno-signed-zeros' \
+  '-O2 -fsingle-precision-constant' $([[ $(uname -m) != x86_64 ]] || echo -mfpmath=387); do
   # shellcheck disable=SC2086
   if g++ -std=c++20 $flags -I"$prefix/include" -c "$source/tests/consumers/includes_fast.cpp" -o fast.o 2>fast.err; then
     fail "$flags was not refused"
